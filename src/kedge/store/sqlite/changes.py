@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kedge.protocol.events import FileChange, encode
 from kedge.store.port import NewChange, NewWork, OpenWork, RecordedChange
+from kedge.store.sqlite.log import struct_of
 from kedge.store.sqlite.rows import find_run, get_run, get_session
 from kedge.store.sqlite.writer import Transaction
 
@@ -20,12 +21,11 @@ FAMILY = (
 def begin_work(tx: Transaction, workspace_id: str, run_id: str, work: NewWork) -> int:
     """Register work before a file is touched, so that its changes are found even after a crash."""
     run = get_run(tx.db, workspace_id, run_id)
-    row = tx.one(
+    row = tx.get(
         "INSERT INTO file_work (workspace_id, session_id, run_id, path, before, after, hollow)"
         " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
         *(workspace_id, run["session_id"], run_id, work.path, work.before, work.after, work.hollow),
     )
-    assert row is not None
     return row["id"]
 
 
@@ -36,14 +36,14 @@ def record(tx: Transaction, work_id: int, changes: Sequence[NewChange], is_last:
         return  # already recorded, or its session was deleted
     run = find_run(tx.db, work["workspace_id"], work["run_id"])
     is_running = run is not None and run["state"] == "running"
-    late_seq = _last_seq(tx, work)
+    key = (work["workspace_id"], work["run_id"])
+    late_seq = tx.get("SELECT ifnull(max(seq), 0) FROM messages WHERE workspace_id = ? AND run_id = ?", *key)[0]
     for change in changes:
         has_event = is_running and change.unsure is None
         version = _next_version(tx, work["workspace_id"], change.path)
         seq = tx.next_seq(work["workspace_id"]) if has_event else late_seq
-        add(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
-        if has_event:
-            append_file_event(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
+        ids = (work["workspace_id"], work["session_id"], work["run_id"])
+        add(tx, *ids, seq, version, change, has_event=has_event)
     if is_last:
         tx.execute("DELETE FROM file_work WHERE id = ?", work_id)
 
@@ -55,7 +55,9 @@ def add(
     run_id: str,
     seq: int,
     version: int,
-    change: NewChange | RecordedChange,
+    change: NewChange,
+    *,
+    has_event: bool,
 ) -> None:
     tx.execute(
         "INSERT INTO changes (workspace_id, session_id, run_id, seq, path, version, before, after, added, removed,"
@@ -63,38 +65,20 @@ def add(
         *(workspace_id, session_id, run_id, seq, change.path, version, change.before, change.after),
         *(change.added, change.removed, change.unsure),
     )
-
-
-def append_file_event(
-    tx: Transaction, workspace_id: str, session_id: str, run_id: str, seq: int, version: int, change: NewChange
-) -> None:
-    change_event = FileChange(session_id, run_id, change.shown, version, change.added, change.removed)
-    body = encode(change_event)
-    tx.append("file", "updated", workspace_id, session_id, body, seq=seq, body=body)
+    if has_event:
+        body = encode(FileChange(session_id, run_id, change.shown, version, change.added, change.removed))
+        tx.append("file", "updated", workspace_id, session_id, body, seq=seq, body=body)
 
 
 def open_work(db: sqlite3.Connection, workspace_id: str | None) -> list[OpenWork]:
-    only = "" if workspace_id is None else " WHERE workspace_id = ?"
-    args = () if workspace_id is None else (workspace_id,)
-    rows = db.execute(f"SELECT * FROM file_work{only} ORDER BY id", args).fetchall()
-    return [
-        OpenWork(
-            id=row["id"],
-            workspace_id=row["workspace_id"],
-            path=row["path"],
-            before=row["before"],
-            after=row["after"],
-            hollow=row["hollow"],
-        )
-        for row in rows
-    ]
+    sql = "SELECT * FROM file_work WHERE ?1 IS NULL OR workspace_id = ?1 ORDER BY id"
+    return [struct_of(row, OpenWork) for row in db.execute(sql, (workspace_id,))]
 
 
 def record_unwatched(tx: Transaction, workspace_id: str, run_id: str, why: str) -> bool:
     """Return whether this is the first time for this run."""
     run = get_run(tx.db, workspace_id, run_id)
-    head = tx.one("SELECT head FROM workspaces WHERE id = ?", workspace_id)
-    assert head is not None
+    head = tx.get("SELECT head FROM workspaces WHERE id = ?", workspace_id)
     return bool(
         tx.execute(
             "INSERT INTO unwatched (workspace_id, run_id, session_id, seq, why) VALUES (?, ?, ?, ?, ?)"
@@ -126,25 +110,13 @@ def changes(
         f"SELECT * FROM changes WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0{only} ORDER BY id",
         (session_id, cut, *args),
     ).fetchall()
-    return [read_change(row) for row in rows]
+    return [struct_of(row, RecordedChange) for row in rows]
 
 
 _RUN_AND_CHILDREN = (
     "(WITH RECURSIVE tree (id) AS (SELECT ? UNION SELECT r.run_id FROM runs r JOIN tree t ON r.parent_run_id = t.id"
     " AND r.workspace_id = ?) SELECT id FROM tree)"
 )
-
-
-def read_change(row: sqlite3.Row) -> RecordedChange:
-    return RecordedChange(
-        path=row["path"],
-        version=row["version"],
-        before=row["before"],
-        after=row["after"],
-        added=row["added"],
-        removed=row["removed"],
-        unsure=row["unsure"],
-    )
 
 
 def states_in_use(db: sqlite3.Connection) -> dict[bytes, int]:
@@ -160,15 +132,5 @@ def states_in_use(db: sqlite3.Connection) -> dict[bytes, int]:
 
 
 def _next_version(tx: Transaction, workspace_id: str, path: bytes) -> int:
-    row = tx.one("SELECT max(version) AS last FROM changes WHERE workspace_id = ? AND path = ?", workspace_id, path)
-    assert row is not None
-    return (row["last"] or 1) + 1
-
-
-def _last_seq(tx: Transaction, work: sqlite3.Row) -> int:
-    row = tx.one(
-        "SELECT max(seq) AS last FROM messages WHERE workspace_id = ? AND run_id = ?",
-        *(work["workspace_id"], work["run_id"]),
-    )
-    assert row is not None
-    return row["last"] or 0
+    sql = "SELECT ifnull(max(version), 1) + 1 FROM changes WHERE workspace_id = ? AND path = ?"
+    return tx.get(sql, workspace_id, path)[0]

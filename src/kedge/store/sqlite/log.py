@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, answer_of
 from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus, Usage
 from kedge.store.port import LogEvent, LogPage
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 _decode_part = msgspec.json.Decoder(Part).decode
 # Memory for one read: events refer to messages of any size.
@@ -27,10 +29,6 @@ class RunChange(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     cancel_requested: bool
     merged_into: str | None
-
-    @classmethod
-    def of(cls, run: Run) -> RunChange:
-        return cls(run.state, run.attempt, run.cancel_requested, run.merged_into)
 
 
 _decode_run_change = msgspec.json.Decoder(RunChange).decode
@@ -48,22 +46,14 @@ RUN_STATUSES = (
 )
 
 
+def struct_of(row: sqlite3.Row, type: type[S], **given: Any) -> S:
+    """Return a struct whose fields are columns of the row, except those that are given."""
+    return type(**{name: given[name] if name in given else row[name] for name in type.__struct_fields__})
+
+
 def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
-    return Run(
-        run_id=row["run_id"],
-        session_id=row["session_id"],
-        kind=row["kind"],
-        state=change.state if change else row["state"],
-        prompt=row["prompt"],
-        on_busy=row["on_busy"],
-        permissions=row["permissions"],
-        model=row["model"],
-        attempt=change.attempt if change else row["attempt"],
-        cancel_requested=change.cancel_requested if change else bool(row["cancel_requested"]),
-        seq=row["seq"],
-        merged_into=change.merged_into if change else row["merged_into"],
-        parent_run_id=row["parent_run_id"],
-    )
+    given = {"cancel_requested": bool(row["cancel_requested"])} if change is None else msgspec.structs.asdict(change)
+    return struct_of(row, Run, **given)
 
 
 def status_of(row: sqlite3.Row) -> RunStatus:
@@ -77,16 +67,8 @@ def usage_of(row: sqlite3.Row) -> Usage:
 
 
 def message_of(row: sqlite3.Row, parts: list[PartT]) -> MessageOf[PartT]:
-    return MessageOf(
-        id=row["id"],
-        session_id=row["session_id"],
-        run_id=row["run_id"],
-        role=row["role"],
-        parts=parts,
-        created_at=row["created_at"],
-        model=row["model"],
-        summary=bool(row["summary"]),
-    )
+    message: type[MessageOf[PartT]] = MessageOf  # `MessageOf[PartT]` itself has no fields
+    return struct_of(row, message, parts=parts, summary=bool(row["summary"]))
 
 
 def raw_message_of(row: sqlite3.Row, parts: Iterable[bytes]) -> RawMessage:

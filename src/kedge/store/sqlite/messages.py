@@ -29,7 +29,7 @@ from kedge.protocol.messages import (
 from kedge.protocol.runs import Attachment, Usage
 from kedge.store.port import Claim, Draft, MessagePage
 from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of, parts_of, raw_message_of
-from kedge.store.sqlite.rows import add_usage, claimed_run, get_session, prompt_of
+from kedge.store.sqlite.rows import add_usage, append_message_event, claimed_run, get_session, prompt_of
 from kedge.store.sqlite.writer import Transaction
 
 
@@ -71,22 +71,7 @@ def add(
     # The first event of a tool message names its call, and that of a command's message the command.
     first = ShellCommand(command, "", None) if command is not None else call and ToolResult(call[1], call[2], "", False)
     opening = encode(first) if first and not parts else None
-    row = _row(tx, message_id)
-    shown = raw_message_of(row, [*raw, opening] if opening else raw)
-    tx.append(
-        "message",
-        "created",
-        workspace_id,
-        session_id,
-        encode(shown),
-        seq=seq,
-        payload=shown,
-        is_open=reason is None,
-        subject=message_id,
-        parts=len(raw),
-        body=opening,
-    )
-    return shown
+    return append_message_event(tx, "created", _row(tx, message_id), raw, seq, opening)
 
 
 def append_drafts(tx: Transaction, claim: Claim, drafts: Sequence[Draft]) -> None:
@@ -118,20 +103,7 @@ def append_parts(tx: Transaction, message_id: str, first: int, parts: Sequence[P
     reason = _find_reason(parts)
     if reason is not None:
         tx.execute("UPDATE messages SET reason = ? WHERE id = ?", reason, message_id)
-    row = _row(tx, message_id)
-    raw = parts_of(tx.db, message_id)
-    shown = raw_message_of(row, raw)
-    tx.append(
-        "message",
-        "updated",
-        row["workspace_id"],
-        row["session_id"],
-        encode(shown),
-        payload=shown,
-        is_open=reason is None,
-        subject=message_id,
-        parts=len(raw),
-    )
+    append_message_event(tx, "updated", _row(tx, message_id), parts_of(tx.db, message_id))
 
 
 class EndNote(NamedTuple):
@@ -225,12 +197,9 @@ def page(db: sqlite3.Connection, workspace_id: str, session_id: str, after: str 
         "SELECT * FROM messages WHERE session_id = ? AND seq > ? AND undone = 0 ORDER BY seq LIMIT ?",
         (session_id, start, limit),
     ).fetchall()
-    return MessagePage(_decode_messages(db, rows), head["head"])
-
-
-def _decode_messages(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
     parts = all_parts_of(db, [row["id"] for row in rows])
-    return [message_of(row, decode_parts(parts.get(row["id"], [])) or _opening_parts(db, row)) for row in rows]
+    messages = [message_of(row, decode_parts(parts.get(row["id"], [])) or _opening_parts(db, row)) for row in rows]
+    return MessagePage(messages, head["head"])
 
 
 def _opening_parts(db: sqlite3.Connection, row: sqlite3.Row) -> list[Part]:
@@ -245,9 +214,7 @@ def _opening_parts(db: sqlite3.Connection, row: sqlite3.Row) -> list[Part]:
 
 
 def _row(tx: Transaction, message_id: str) -> sqlite3.Row:
-    row = tx.one("SELECT * FROM messages WHERE id = ?", message_id)
-    assert row is not None, f"no message {message_id}"
-    return row
+    return tx.get("SELECT * FROM messages WHERE id = ?", message_id)
 
 
 def _insert_parts(tx: Transaction, message_id: str, first: int, parts: Sequence[Part]) -> list[bytes]:
@@ -324,7 +291,9 @@ def read_history(
     Left out: messages before a summary, interrupted ones with the results of their calls, those of runs that were
     canceled before their start, undone ones, and unfinished summaries.
     """
-    start, rewritten = _last_summary(db, session_id), _count_rewrites(db, session_id)
+    start = _last_summary(db, session_id)
+    session = db.execute("SELECT rewritten FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    rewritten = 0 if session is None else session["rewritten"]
     if (start, rewritten) != (known.start, known.rewritten):
         known = CachedHistory(seq=start - 1, start=start, rewritten=rewritten)
     rows = db.execute(
@@ -347,8 +316,7 @@ def read_history(
             start,
             rewritten,
         )
-        return [*known.messages, *messages[finished:]], known
-    return [*known.messages, *messages], known
+    return [*known.messages, *messages[finished:]], known
 
 
 def _last_summary(db: sqlite3.Connection, session_id: str) -> int:
@@ -358,11 +326,6 @@ def _last_summary(db: sqlite3.Connection, session_id: str) -> int:
         (session_id,),
     ).fetchone()
     return 0 if row is None else row["seq"]
-
-
-def _count_rewrites(db: sqlite3.Connection, session_id: str) -> int:
-    row = db.execute("SELECT rewritten FROM sessions WHERE id = ?", (session_id,)).fetchone()
-    return 0 if row is None else row["rewritten"]
 
 
 NEVER_BEGAN = "[Cancelled before it began.]"
@@ -378,10 +341,12 @@ def write_user_message(tx: Transaction, row: sqlite3.Row, *, hidden: bool = Fals
     if row["user_message_id"] is not None:
         return
     key = (row["workspace_id"], row["run_id"])
-    given = tx.one("SELECT prompt, attachments FROM prompts WHERE workspace_id = ? AND run_id = ?", *key)
-    assert given is not None, f"run {row['run_id']} has no prompt"
+    given = tx.get("SELECT prompt, attachments FROM prompts WHERE workspace_id = ? AND run_id = ?", *key)
     if row["kind"] == "shell":
-        _write_command(tx, row, given["prompt"], hidden=hidden)
+        if hidden:
+            _add_user_message(tx, row, [ShellCommand(given["prompt"], NEVER_BEGAN, None)], hidden=True)
+        else:
+            _add_user_message(tx, row, [], command=given["prompt"])
         return
     parts: list[Part] = [Text(given["prompt"])] if given["prompt"] else []
     if given["attachments"]:
@@ -389,14 +354,6 @@ def write_user_message(tx: Transaction, row: sqlite3.Row, *, hidden: bool = Fals
         drop_attachments(tx, row)
     if parts:
         _add_user_message(tx, row, parts, hidden=hidden)
-
-
-def _write_command(tx: Transaction, row: sqlite3.Row, command: str, *, hidden: bool) -> None:
-    """Add an open message until the command has ended; if it never started (`hidden`), a finished one."""
-    if hidden:
-        _add_user_message(tx, row, [ShellCommand(command, NEVER_BEGAN, None)], hidden=True)
-    else:
-        _add_user_message(tx, row, [], command=command)
 
 
 def _add_user_message(

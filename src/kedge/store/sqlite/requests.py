@@ -72,20 +72,14 @@ def ask(
         *(request_id, claim.workspace_id, kind, claim.run_id, message_id, request.tool_call_id, seq, digest, body),
     )
     tx.append(
-        _REQUEST_EVENTS[kind],
-        "created",
-        claim.workspace_id,
-        request.session_id,
-        body,
+        *(_REQUEST_EVENTS[kind], "created", claim.workspace_id, request.session_id, body),
         seq=seq,
         payload=request,
         is_open=True,
         subject=request_id,
     )
     if answer is not None:
-        row = tx.one("SELECT * FROM requests WHERE id = ?", request_id)
-        assert row is not None
-        _resolve(tx, row, answer)
+        _resolve(tx, tx.get("SELECT * FROM requests WHERE id = ?", request_id), answer)
     return request_id, answer
 
 
@@ -162,12 +156,5 @@ def _resolve(tx: Transaction, row: sqlite3.Row, given: Answer) -> None:
         answers=given.answers,
     )
     body = encode(resolution)
-    tx.append(
-        _RESOLUTION_EVENTS[kind],
-        "created",
-        row["workspace_id"],
-        resolution.session_id,
-        body,
-        payload=resolution,
-        body=body,
-    )
+    event, session_id = _RESOLUTION_EVENTS[kind], resolution.session_id
+    tx.append(event, "created", row["workspace_id"], session_id, body, payload=resolution, body=body)

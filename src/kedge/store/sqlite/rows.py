@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 
-import msgspec
-
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import Change, encode
+from kedge.protocol.messages import RawMessage
 from kedge.protocol.runs import Run, RunStatus, Usage
 from kedge.protocol.sessions import Session, SessionDetails
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim
-from kedge.store.sqlite.log import RUN_STATUSES, RUNS, RunChange, run_of, status_of, usage_of
+from kedge.store.sqlite.log import (
+    RUN_STATUSES,
+    RUNS,
+    RunChange,
+    raw_message_of,
+    run_of,
+    status_of,
+    struct_of,
+    usage_of,
+)
 from kedge.store.sqlite.writer import Transaction
 
 
@@ -101,7 +109,7 @@ def add_usage(tx: Transaction, run: sqlite3.Row, usage: Usage) -> None:
 def append_run_event(tx: Transaction, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
     """Append a `run` event with the run's current state."""
     run = run_now(tx.db, workspace_id, run_id)
-    stored = encode(RunChange.of(run))
+    stored = encode(RunChange(run.state, run.attempt, run.cancel_requested, run.merged_into))
     tx.append(
         "run", change, workspace_id, run.session_id, encode(run), seq=seq, payload=run, subject=run_id, body=stored
     )
@@ -109,25 +117,14 @@ def append_run_event(tx: Transaction, workspace_id: str, run_id: str, change: Ch
 
 
 def session_of(row: sqlite3.Row) -> Session:
-    return Session(
-        id=row["id"],
-        title=row["title"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        parent_session_id=row["parent_session_id"],
-        model=row["model"],
-        effort=row["effort"],
-        undone_from=row["undone_from"],
-    )
+    return struct_of(row, Session)
 
 
 def append_session_event(
     tx: Transaction, workspace_id: str, session_id: str, change: Change, seq: int | None = None
 ) -> Session:
     """Append a `session` event with the session's current state."""
-    row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
-    assert row is not None
-    session = session_of(row)
+    session = session_of(tx.get("SELECT * FROM sessions WHERE id = ?", session_id))
     body = encode(session)
     tx.append("session", change, workspace_id, session_id, body, seq=seq, body=body)
     return session
@@ -139,4 +136,26 @@ def get_session(db: sqlite3.Connection, workspace_id: str, session_id: str) -> S
     ).fetchone()
     if row is None:
         raise NotFound("session", session_id)
-    return SessionDetails(**msgspec.structs.asdict(session_of(row)), usage=usage_of(row))
+    return struct_of(row, SessionDetails, usage=usage_of(row))
+
+
+def append_message_event(
+    tx: Transaction,
+    change: Change,
+    row: sqlite3.Row,
+    parts: list[bytes],
+    seq: int | None = None,
+    opening: bytes | None = None,
+) -> RawMessage:
+    """Append a `message` event with the message's finished parts. `opening` is shown after them, but not stored."""
+    message = raw_message_of(row, parts if opening is None else [*parts, opening])
+    tx.append(
+        *("message", change, row["workspace_id"], row["session_id"], encode(message)),
+        seq=seq,
+        payload=message,
+        is_open=row["reason"] is None,
+        subject=row["id"],
+        parts=len(parts),
+        body=opening,
+    )
+    return message

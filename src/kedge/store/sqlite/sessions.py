@@ -11,6 +11,7 @@ from kedge.protocol.events import ConfigChanged, encode
 from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.store.port import WorkspaceState
 from kedge.store.sqlite import requests, runs, undos
+from kedge.store.sqlite.changes import FAMILY
 from kedge.store.sqlite.rows import append_session_event, get_session, session_of
 from kedge.store.sqlite.writer import Transaction
 
@@ -22,9 +23,7 @@ def open_workspace(tx: Transaction, path: str) -> WorkspaceState:
         " ON CONFLICT (path) WHERE deleted = 0 DO NOTHING",
         *(tx.new_id(), path, tx.new_id(), tx.now),
     )
-    row = tx.one("SELECT * FROM workspaces WHERE path = ? AND deleted = 0", path)
-    assert row is not None
-    return _state(tx.db, row)
+    return _state(tx.db, tx.get("SELECT * FROM workspaces WHERE path = ? AND deleted = 0", path))
 
 
 def delete_workspace(tx: Transaction, workspace_id: str) -> None:
@@ -77,9 +76,7 @@ def change(tx: Transaction, workspace_id: str, session_id: str, fields: SessionC
         columns = "".join(f"{name} = ?, " for name in given)
         tx.execute(f"UPDATE sessions SET {columns}updated_at = ? WHERE id = ?", *given.values(), tx.now, session_id)
         return append_session_event(tx, workspace_id, session_id, "updated")
-    row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
-    assert row is not None
-    return session_of(row)
+    return session_of(tx.get("SELECT * FROM sessions WHERE id = ?", session_id))
 
 
 def retitle(tx: Transaction, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
@@ -145,9 +142,4 @@ def _state(db: sqlite3.Connection, row: sqlite3.Row) -> WorkspaceState:
 
 
 def _family(tx: Transaction, session_id: str) -> list[str]:
-    rows = tx.all(
-        "WITH RECURSIVE family (id) AS (SELECT ? UNION"
-        " SELECT s.id FROM sessions s JOIN family f ON s.parent_session_id = f.id) SELECT id FROM family",
-        session_id,
-    )
-    return [row["id"] for row in rows]
+    return [row["id"] for row in tx.all(f"SELECT id FROM {FAMILY}", session_id)]

@@ -12,15 +12,14 @@ from collections.abc import Sequence
 
 from kedge.protocol.bounds import MAX_TITLE_CHARS
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
-from kedge.protocol.events import encode
 from kedge.protocol.files import NothingToRedo
 from kedge.protocol.messages import ShellCommand, replace_surrogates, text_of
 from kedge.protocol.sessions import Session
 from kedge.store.port import Cut, NewChange, Undo
 from kedge.store.sqlite import changes
 from kedge.store.sqlite.changes import FAMILY
-from kedge.store.sqlite.log import decode_parts, parts_of, raw_message_of
-from kedge.store.sqlite.rows import append_session_event, get_session, open_runs
+from kedge.store.sqlite.log import decode_parts, parts_of, struct_of
+from kedge.store.sqlite.rows import append_message_event, append_session_event, get_session, open_runs
 from kedge.store.sqlite.writer import Transaction
 
 _UNFINISHED = "state IN ('undoing', 'redoing')"
@@ -33,46 +32,43 @@ ANCESTORS = (
 
 def cut_before(db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
     """Return the cut before a message; by default the last user message."""
-    get_session(db, workspace_id, session_id)
-    only, args = ("role = 'user'", ()) if message_id is None else ("id = ?", (message_id,))
-    row = db.execute(
-        f"SELECT id, seq, role FROM messages WHERE session_id = ? AND undone = 0 AND {only} ORDER BY seq DESC LIMIT 1",
-        (session_id, *args),
-    ).fetchone()
+    row = _find_message(db, workspace_id, session_id, message_id, "role = 'user'")
     if row is None:
-        if message_id is not None:
-            raise NotFound("message", message_id)
         raise Conflict("nothing_to_undo", "the session has no message that could be undone")
     return Cut(seq=row["seq"], message_id=row["id"], prompt=_prompt(db, row))
 
 
 def cut_after(db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
     """Return the cut after a message; by default the last finished one."""
-    get_session(db, workspace_id, session_id)
-    only, args = ("reason IS NOT NULL", ()) if message_id is None else ("id = ?", (message_id,))
-    row = db.execute(
-        f"SELECT id, seq, reason FROM messages WHERE session_id = ? AND undone = 0 AND {only}"
-        " ORDER BY seq DESC LIMIT 1",
-        (session_id, *args),
-    ).fetchone()
+    row = _find_message(db, workspace_id, session_id, message_id, "reason IS NOT NULL")
     if row is None:
-        if message_id is not None:
-            raise NotFound("message", message_id)
         raise Conflict("nothing_to_fork", "the session has no message yet; start a new one")
     if row["reason"] is None:
         raise Conflict("message_unfinished", f"message {row['id']} is still being written; wait for its end")
     return Cut(seq=seq_after(db, session_id, row["seq"]), message_id=row["id"])
 
 
+def _find_message(
+    db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None, condition: str
+) -> sqlite3.Row | None:
+    """Return a message of the session; by default the last one that meets the condition."""
+    get_session(db, workspace_id, session_id)
+    only, args = (condition, ()) if message_id is None else ("id = ?", (message_id,))
+    sql = f"SELECT * FROM messages WHERE session_id = ? AND undone = 0 AND {only} ORDER BY seq DESC LIMIT 1"
+    row = db.execute(sql, (session_id, *args)).fetchone()
+    if row is None and message_id is not None:
+        raise NotFound("message", message_id)
+    return row
+
+
 def begin(tx: Transaction, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None) -> int:
     """Store the plan. Until `finish` or `abandon` the session accepts no prompt."""
     _check_idle(tx, workspace_id, session_id)
-    row = tx.one(
+    row = tx.get(
         "INSERT INTO undos (workspace_id, session_id, state, cut, message_id, hides, fork_after, plan)"
         " VALUES (?, ?, 'undoing', ?, ?, ?, ?, ?) RETURNING id",
         *(workspace_id, session_id, cut.seq, cut.message_id, fork_after is None, fork_after, plan),
     )
-    assert row is not None
     return row["id"]
 
 
@@ -153,12 +149,12 @@ def last(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Undo | N
     row = db.execute(
         "SELECT * FROM undos WHERE session_id = ? AND state = 'undone' ORDER BY id DESC LIMIT 1", (session_id,)
     ).fetchone()
-    return None if row is None else _undo_of(row)
+    return None if row is None else struct_of(row, Undo)
 
 
 def unfinished_undos(db: sqlite3.Connection) -> list[Undo]:
     rows = db.execute(f"SELECT * FROM undos WHERE {_UNFINISHED} ORDER BY id").fetchall()
-    return [_undo_of(row) for row in rows]
+    return [struct_of(row, Undo) for row in rows]
 
 
 def plans(db: sqlite3.Connection) -> Sequence[tuple[int, bytes]]:
@@ -182,17 +178,6 @@ def _check_idle(tx: Transaction, workspace_id: str, session_id: str) -> None:
     for row in tx.all(f"SELECT id FROM sessions WHERE id IN {FAMILY}", session_id):
         if runs := open_runs(tx.db, row["id"]):
             raise SessionBusy(runs[0]["run_id"])
-
-
-def _undo_of(row: sqlite3.Row) -> Undo:
-    return Undo(
-        id=row["id"],
-        workspace_id=row["workspace_id"],
-        session_id=row["session_id"],
-        state=row["state"],
-        message_id=row["message_id"],
-        plan=row["plan"],
-    )
 
 
 def _prompt(db: sqlite3.Connection, row: sqlite3.Row) -> str | None:
@@ -256,8 +241,7 @@ class _Copier:
         self._session_id = session_id
         self._messages: dict[str, str] = {}
         self._runs: dict[str, str] = {}
-        workspace = tx.one("SELECT path FROM workspaces WHERE id = ?", workspace_id)
-        assert workspace is not None
+        workspace = tx.get("SELECT path FROM workspaces WHERE id = ?", workspace_id)
         self._root = os.fsencode(workspace["path"]) + b"/"
 
     def copy_message(self, row: sqlite3.Row) -> None:
@@ -274,21 +258,8 @@ class _Copier:
             "INSERT INTO parts (message_id, idx, body) SELECT ?, idx, body FROM parts WHERE message_id = ?",
             *(copy_id, row["id"]),
         )
-        made = tx.one("SELECT * FROM messages WHERE id = ?", copy_id)
-        assert made is not None
-        parts = parts_of(tx.db, copy_id)
-        message = raw_message_of(made, parts)
-        tx.append(
-            "message",
-            "created",
-            self._workspace_id,
-            self._session_id,
-            encode(message),
-            seq=seq,
-            payload=message,
-            subject=copy_id,
-            parts=len(parts),
-        )
+        made = tx.get("SELECT * FROM messages WHERE id = ?", copy_id)
+        append_message_event(tx, "created", made, parts_of(tx.db, copy_id), seq)
 
     def copy_change(self, row: sqlite3.Row) -> None:
         seq, run_id = self._tx.next_seq(self._workspace_id), self._map_run(row["run_id"])
@@ -300,8 +271,8 @@ class _Copier:
             added=row["added"],
             removed=row["removed"],
         )
-        changes.add(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
-        changes.append_file_event(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
+        ids = (self._workspace_id, self._session_id, run_id)
+        changes.add(self._tx, *ids, seq, row["version"], change, has_event=True)
 
     def _map_run(self, run_id: str) -> str:
         if run_id not in self._runs:

@@ -38,6 +38,12 @@ class Transaction:
     def one(self, sql: str, *args: Any) -> sqlite3.Row | None:
         return self.db.execute(sql, args).fetchone()
 
+    def get(self, sql: str, *args: Any) -> sqlite3.Row:
+        """As `one`, for a row that exists."""
+        row = self.one(sql, *args)
+        assert row is not None, sql
+        return row
+
     def all(self, sql: str, *args: Any) -> list[sqlite3.Row]:
         return self.db.execute(sql, args).fetchall()
 
@@ -46,9 +52,7 @@ class Transaction:
 
     def next_seq(self, workspace_id: str) -> int:
         """Return the next seq of the workspace's log; its event must be appended in the same transaction."""
-        row = self.one("UPDATE workspaces SET head = head + 1 WHERE id = ? RETURNING head", workspace_id)
-        assert row is not None, f"no workspace {workspace_id}"
-        return row[0]
+        return self.get("UPDATE workspaces SET head = head + 1 WHERE id = ? RETURNING head", workspace_id)[0]
 
     def append(
         self,
