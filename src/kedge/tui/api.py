@@ -6,7 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kedge.client.environment import caller_environment
+from kedge.client.reconnect import ReconnectPolicy
 from kedge.http.http1 import build_query, escape
+from kedge.protocol.requests import AnswerReceipt
+from kedge.protocol.runs import Receipt
+from kedge.protocol.sessions import JobList
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,8 +18,8 @@ if TYPE_CHECKING:
     from kedge.client import AsyncClient
     from kedge.protocol.api import ConfigAnswer, CredentialList, Offered, StoredCredential, UserCommand
     from kedge.protocol.messages import Message
-    from kedge.protocol.requests import AnswerReceipt, PermissionAction
-    from kedge.protocol.runs import Attachment, Mode, OnBusy, Receipt
+    from kedge.protocol.requests import PermissionAction
+    from kedge.protocol.runs import Attachment, Mode
     from kedge.protocol.sessions import Job, Session
 
 T = TypeVar("T")
@@ -72,7 +76,6 @@ class Api:
         *,
         run_id: str,
         attachments: Sequence[Attachment] = (),
-        on_busy: OnBusy = "queue",
         mode: Mode | None = None,
         model: str | None = None,
     ) -> Receipt:
@@ -81,7 +84,7 @@ class Api:
             "session_id": session_id,
             "prompt": prompt,
             "run_id": run_id,
-            "on_busy": on_busy,
+            "on_busy": "queue",
             "permissions": "ask",
             "env": caller_environment(),
             "attachments": list(attachments),
@@ -109,20 +112,14 @@ class Api:
 
     # answers to requests
 
-    async def grant(self, request_id: str, action: PermissionAction) -> AnswerReceipt:
-        from kedge.protocol.requests import AnswerReceipt
-
-        return await self.call("POST", "/permissions/grant", {"id": request_id, "action": action}, type=AnswerReceipt)
-
-    async def answer(self, request_id: str, answers: list[Any]) -> AnswerReceipt:
-        from kedge.protocol.requests import AnswerReceipt
-
-        return await self.call("POST", "/questions/answer", {"id": request_id, "answers": answers}, type=AnswerReceipt)
-
-    async def skip_questions(self, request_id: str) -> AnswerReceipt:
-        from kedge.protocol.requests import AnswerReceipt
-
-        return await self.call("POST", "/questions/cancel", {"id": request_id}, type=AnswerReceipt)
+    async def answer(self, request_id: str, answer: PermissionAction | list[Any]) -> AnswerReceipt:
+        """Answer a permission request, or questions; an empty list skips the questions."""
+        body: dict[str, Any] = {"id": request_id}
+        if isinstance(answer, str):
+            return await self.call("POST", "/permissions/grant", {**body, "action": answer}, type=AnswerReceipt)
+        if answer:
+            return await self.call("POST", "/questions/answer", {**body, "answers": answer}, type=AnswerReceipt)
+        return await self.call("POST", "/questions/cancel", body, type=AnswerReceipt)
 
     # the workspace
 
@@ -131,8 +128,7 @@ class Api:
         return await (await self._ready()).models(caller_environment())
 
     async def choose_model(self, session_id: str, model: str | None) -> None:
-        body = {"model": model}
-        await self.call("PATCH", f"/sessions/{escape(session_id)}", body, type=dict[str, Any])
+        await self.call("PATCH", f"/sessions/{escape(session_id)}", {"model": model}, type=dict[str, Any])
 
     async def configure_model(self, model: str) -> None:
         """Set the default model in the user's own file."""
@@ -164,8 +160,6 @@ class Api:
         )
 
     async def jobs(self) -> list[Job]:
-        from kedge.protocol.sessions import JobList
-
         return (await self.call("GET", "/jobs", type=JobList)).jobs
 
     async def files(self, search: str, limit: int = 20) -> list[str]:
@@ -180,8 +174,6 @@ class Api:
 
     async def _post_run(self, path: str, body: dict[str, Any]) -> Receipt:
         from kedge.client.async_client import convert_answer
-        from kedge.client.reconnect import ReconnectPolicy
-        from kedge.protocol.runs import Receipt
 
         client = await self._ready()
         policy = ReconnectPolicy(give_up_s=SUBMIT_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -32,6 +32,7 @@ from kedge.tui.terminal import TerminalDriver
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
+    from kedge.tui.sync import Read
 
 T = TypeVar("T")
 JOIN_S = 1.0  # of one attempt to join: `Sync` repeats it, and quitting waits no longer than this
@@ -199,16 +200,13 @@ class KedgeApp(App[int]):
     def _draw_soon(self) -> None:
         self.chat.draw_soon()
 
-    def read(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Run a background read; ignore connection errors."""
-
-        async def read_quietly() -> None:
-            try:
-                await read()
-            except ClientError:
-                pass  # `Sync` reads everything again when the server is back
-
-        self.run_worker(read_quietly, group="reading")
+    @work(group="reading")
+    async def read(self, read: Read, session_id: str) -> None:
+        """Read something about a session in the background; see `Sync.read`."""
+        try:
+            await self.sync.read(read, session_id)
+        except ClientError:
+            pass  # `Sync` reads everything again when the server is back
 
     @work(group="model", exclusive=True)
     async def refresh_model(self) -> None:

@@ -39,32 +39,30 @@ class Command(NamedTuple):
 class Commands:
     def __init__(self, screen: Chat) -> None:
         self._screen = screen
-        self.all: dict[str, Command] = {
-            command.name: command
-            for command in (
-                Command("help", "Show keys and commands", self._help, key="help"),
-                Command("new", "Start a new session", self._new, key="new_session"),
-                Command("clear", "Start a new session (same as /new)", self._new),
-                Command("sessions", "Open, rename or delete a session", self._sessions, key="sessions"),
-                Command("rename", "Rename this session", self._rename, "TITLE"),
-                Command("model", "Choose the model of this session", self._model, "[NAME]", key="models"),
-                Command("mode", "Switch mode: plan, ask, auto-edit, yolo", self._mode, "[MODE]", key="next_mode"),
-                Command("login", "Add an API key", self._login, "[PROVIDER]"),
-                Command("compact", "Summarize the conversation to free context", self._compact),
-                Command("context", "Context usage", self._context),
-                Command("cost", "Tokens and cost of this session", self._cost),
-                Command("diff", "Files changed in this session", self._diff, key="changes"),
-                Command("undo", "Undo the last prompt and its file changes", self._undo),
-                Command("redo", "Redo", self._redo),
-                Command("fork", "Fork this session", self._fork),
-                Command("queue", "Edit or remove queued prompts", self._queue, key="queue"),
-                Command("jobs", "Background jobs", self._jobs),
-                Command("copy", "Copy the last answer", self._copy, key="copy_answer"),
-                Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
-                Command("theme", "Choose a color theme", self._theme, "[NAME]"),
-                Command("quit", "Quit (runs keep going)", self._quit, key="leave"),
-            )
-        }
+        commands = (
+            Command("help", "Show keys and commands", self._help, key="help"),
+            Command("new", "Start a new session", self._new, key="new_session"),
+            Command("clear", "Start a new session (same as /new)", self._new),
+            Command("sessions", "Open, rename or delete a session", self._sessions, key="sessions"),
+            Command("rename", "Rename this session", self._rename, "TITLE"),
+            Command("model", "Choose the model of this session", self._model, "[NAME]", key="models"),
+            Command("mode", "Switch mode: plan, ask, auto-edit, yolo", self._mode, "[MODE]", key="next_mode"),
+            Command("login", "Add an API key", self._login, "[PROVIDER]"),
+            Command("compact", "Summarize the conversation to free context", self._compact),
+            Command("context", "Context usage", self._context),
+            Command("cost", "Tokens and cost of this session", self._cost),
+            Command("diff", "Files changed in this session", self._diff, key="changes"),
+            Command("undo", "Undo the last prompt and its file changes", partial(self._rewind, "undo")),
+            Command("redo", "Redo", partial(self._rewind, "redo")),
+            Command("fork", "Fork this session", partial(self._rewind, "fork")),
+            Command("queue", "Edit or remove queued prompts", self._queue, key="queue"),
+            Command("jobs", "Background jobs", self._jobs),
+            Command("copy", "Copy the last answer", self._copy, key="copy_answer"),
+            Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
+            Command("theme", "Choose a color theme", self._theme, "[NAME]"),
+            Command("quit", "Quit (runs keep going)", self._quit, key="leave"),
+        )
+        self.all = {command.name: command for command in commands}
 
     def set_custom(self, found: Sequence[UserCommand]) -> None:
         """Replace the custom commands; they cannot redefine a built-in one."""
@@ -192,23 +190,13 @@ class Commands:
         if session_id := self._require_session():
             self._screen.interface.push_screen(ChangesDialog(self._screen.api, session_id))
 
-    def _undo(self, _: str) -> None:
-        from kedge.tui.undo import undo
+    def _rewind(self, what: str, _: str) -> None:
+        from kedge.tui.undo import fork, rewind
 
+        screen = self._screen
         if session_id := self._require_session():
-            undo(self._screen, session_id)
-
-    def _redo(self, _: str) -> None:
-        from kedge.tui.undo import redo
-
-        if session_id := self._require_session():
-            redo(self._screen, session_id)
-
-    def _fork(self, _: str) -> None:
-        from kedge.tui.undo import fork
-
-        if session_id := self._require_session():
-            fork(self._screen, session_id)
+            work = fork(screen, session_id) if what == "fork" else rewind(screen, session_id, what)
+            screen.run_worker(work, group="undo", exclusive=True)
 
     def _queue(self, _: str) -> None:
         from kedge.tui.dialogs.background import QueueDialog
@@ -287,7 +275,6 @@ class Commands:
 
 def write_markdown(messages: Iterable[Message], title: str, name: str, directory: str) -> Path:
     """Write a conversation to a new file. Raises OSError (the file exists) or RuntimeError (unknown home directory)."""
-
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "session"
     path = Path(directory, Path(name or f"{slug}.md").expanduser())
     texts = [render_markdown(msgspec.to_builtins(message)) for message in messages]

@@ -5,7 +5,7 @@ These protocols keep imports in one direction: `app` and `screen` import the mod
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kedge.tui.settings import Launch, Settings
     from kedge.tui.state.session import SessionState
     from kedge.tui.state.workspace import RequestResolved, WorkspaceState
-    from kedge.tui.sync import Sync
+    from kedge.tui.sync import Read, Sync
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Interface(Host, Protocol):
     def log_in(self, provider: str = ...) -> object: ...
     def pick_theme(self, name: str = ...) -> object: ...
     def refresh_model(self) -> object: ...
-    def read(self, read: Callable[[], Awaitable[None]]) -> None: ...
+    def read(self, read: Read, session_id: str) -> object: ...
     def reload_settings(self) -> object: ...
     def announce(self, what: str, text: str, session_id: str) -> None: ...
     def show_state(self, session: SessionState | None) -> None: ...

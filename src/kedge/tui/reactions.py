@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kedge.protocol.events import AgentEvent, ConfigChanged
@@ -17,6 +16,7 @@ from kedge.tui.state.workspace import (
     SessionRewound,
     StateChange,
 )
+from kedge.tui.sync import read_session, read_surroundings, read_totals
 
 if TYPE_CHECKING:
     from kedge.tui.port import Interface
@@ -36,8 +36,8 @@ def react(app: Interface, change: StateChange) -> None:
                 app.chat.action_new_session()
                 app.chat.hint("This session was deleted")
         case SessionRewound(session_id):
-            app.read(partial(app.sync.read_session, session_id))
-            app.read(partial(app.sync.read_surroundings, session_id))
+            app.read(read_session, session_id)
+            app.read(read_surroundings, session_id)
         case ConfigChanged():
             app.reload_settings()
         case ModelChanged(session_id):
@@ -56,7 +56,7 @@ def react(app: Interface, change: StateChange) -> None:
 def _react_to_end(app: Interface, change: RunEnded) -> None:
     run, end = change
     if app.chat.session_id == end.session_id:
-        app.read(partial(app.sync.read_totals, end.session_id))
+        app.read(read_totals, end.session_id)
     is_own = run is None or run.parent_run_id is None  # not a sub-agent's
     if is_own and not end.cancelled:
         app.announce("failed" if end.error else "finished", end.error or end.text, end.session_id)
@@ -77,15 +77,13 @@ class Announcer:
         is_busy = session is not None and session.is_busy
         name = self._title(session.session_id) if session else "kedge"
         title = terminal.title(f"{'● ' if is_busy else ''}{name}")
-        progress = terminal.progress("busy" if is_busy else "none") if terminal.shows_progress(os.environ) else ""
+        progress = terminal.progress(os.environ, is_busy=is_busy)
         if (title, progress) != self._written:
             self._written = (title, progress)
             self._app.write_terminal(title + progress)
 
     def clear(self) -> None:
-        self._app.write_terminal(
-            terminal.title("") + (terminal.progress("none") if terminal.shows_progress(os.environ) else "")
-        )
+        self._app.write_terminal(terminal.title("") + terminal.progress(os.environ, is_busy=False))
 
     def announce(self, what: str, text: str, session_id: str) -> None:
         """Notify a user whose window has no focus, or who looks at another session."""

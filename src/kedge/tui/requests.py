@@ -87,14 +87,8 @@ class RequestDialogs:
         self._screen.draw_soon()
 
     async def _send(self, request: Request, answer: PermissionAction | list[Any]) -> None:
-        api = self._screen.api
         try:
-            if isinstance(answer, str):
-                receipt = await api.grant(request.id, answer)
-            elif answer:
-                receipt = await api.answer(request.id, answer)
-            else:
-                receipt = await api.skip_questions(request.id)
+            receipt = await self._screen.api.answer(request.id, answer)
         except ClientError as error:
             self._answered.discard(request.id)
             self._screen.notify(f"Could not send your answer: {error}", severity="error")

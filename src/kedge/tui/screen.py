@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -30,7 +29,7 @@ from kedge.tui.state.blocks import CallBlock, ReasoningBlock
 from kedge.tui.state.session import Request, SessionState
 from kedge.tui.state.workspace import RequestResolved, WorkspaceState
 from kedge.tui.submission import PromptSender
-from kedge.tui.sync import Sync
+from kedge.tui.sync import Sync, read_surroundings
 
 if TYPE_CHECKING:
     from kedge.tui.port import Interface
@@ -184,7 +183,7 @@ class ChatScreen(Screen[None]):
         self.show_state()
         self.transcript.scroll_end(animate=False)
         self.interface.refresh_model()
-        self.interface.read(partial(self.sync.read_surroundings, session_id))
+        self.interface.read(read_surroundings, session_id)
 
     def action_new_session(self) -> None:
         self.session_id = None

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kedge.protocol.events import Envelope
     from kedge.tui.state.session import SessionState
 
+    Read = Callable[[AsyncClient, WorkspaceState, str], Awaitable[None]]
+
 SyncState = Literal["connecting", "live", "lost", "refused"]
 FOREVER_S = 10 * 365 * 86_400.0  # an open interface never gives up; the banner shows that it retries
 
@@ -89,16 +91,9 @@ class Sync:
         self.workspace.close(self._open)
         self._on_change()
 
-    async def read_session(self, session_id: str) -> None:
-        await read_session(await self.ready(), self.workspace, session_id)
-        self._on_change()
-
-    async def read_surroundings(self, session_id: str) -> None:
-        await read_surroundings(await self.ready(), self.workspace, session_id)
-        self._on_change()
-
-    async def read_totals(self, session_id: str) -> None:
-        await read_totals(await self.ready(), self.workspace, session_id)
+    async def read(self, read: Read, session_id: str) -> None:
+        """Read something about a session: `read_session`, `read_surroundings` or `read_totals`."""
+        await read(await self.ready(), self.workspace, session_id)
         self._on_change()
 
     async def _follow(self, client: AsyncClient, policy: ReconnectPolicy) -> None:
@@ -191,7 +186,7 @@ class Sync:
         self._on_change()
         for session_id in opened:
             with contextlib.suppress(Refused):
-                await self.read_surroundings(session_id)
+                await self.read(read_surroundings, session_id)
 
     async def _stop_reading(self) -> None:
         if self._reading is not None:

@@ -76,14 +76,11 @@ def title(text: str) -> str:
     return f"\x1b]2;{inside_escape(text)[:200]}\x07"
 
 
-def progress(state: Literal["none", "busy", "error"]) -> str:
-    """OSC 9;4: progress in the tab or task bar."""
-    return {"none": "\x1b]9;4;0;0\x07", "busy": "\x1b]9;4;3;0\x07", "error": "\x1b]9;4;2;100\x07"}[state]
-
-
-def shows_progress(env: Mapping[str, str]) -> bool:
-    """In other terminals OSC 9 is a notification, with "4;3" as its text."""
-    return bool(env.get("WT_SESSION") or env.get("ConEmuANSI") == "ON" or _program(env) in ("ghostty", "wezterm"))
+def progress(env: Mapping[str, str], *, is_busy: bool) -> str:
+    """OSC 9;4: progress in the tab or task bar. In other terminals OSC 9 is a notification, with "4;3" as its text."""
+    if env.get("WT_SESSION") or env.get("ConEmuANSI") == "ON" or _program(env) in ("ghostty", "wezterm"):
+        return f"\x1b]9;4;{3 if is_busy else 0};0\x07"
+    return ""
 
 
 def notification(head: str, body: str, how: Notify, env: Mapping[str, str]) -> str:

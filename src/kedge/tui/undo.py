@@ -24,27 +24,14 @@ _BODIES: dict[str, dict[str, Any]] = {
 _EFFECTS = {"created": "will be restored", "modified": "will be changed", "deleted": "will be deleted"}
 
 
-def undo(screen: Chat, session_id: str) -> None:
-    screen.run_worker(_rewind(screen, session_id, "undo"), group="undo", exclusive=True)
-
-
-def redo(screen: Chat, session_id: str) -> None:
-    screen.run_worker(_rewind(screen, session_id, "redo"), group="undo", exclusive=True)
-
-
-def fork(screen: Chat, session_id: str) -> None:
-    screen.run_worker(_fork(screen, session_id), group="undo", exclusive=True)
-
-
-async def _rewind(screen: Chat, session_id: str, what: str) -> None:
+async def rewind(screen: Chat, session_id: str, what: str) -> None:
     target = f"/sessions/{escape(session_id)}/{what}"
     try:
         plan = await screen.api.call("POST", target, {"dry_run": True}, type=Rewound)
         choice = await screen.interface.ask(_make_dialog(what, plan))
         if choice not in _BODIES:
             return
-        body = _BODIES[choice]
-        done = await screen.api.call_once("POST", target, body, type=Rewound)
+        done = await screen.api.call_once("POST", target, _BODIES[choice], type=Rewound)
     except ClientError as error:
         screen.hint(str(error))
         return
@@ -54,7 +41,7 @@ async def _rewind(screen: Chat, session_id: str, what: str) -> None:
     screen.notify(f"{'Undone' if what == 'undo' else 'Redone'}: {_summarize(done.files)}")
 
 
-async def _fork(screen: Chat, session_id: str) -> None:
+async def fork(screen: Chat, session_id: str) -> None:
     try:
         done = await screen.api.call_once("POST", f"/sessions/{escape(session_id)}/fork", {}, type=Rewound)
     except ClientError as error:

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 import kedge.tui
-from kedge.tui.editor.completion import Arguments, Popup
+from kedge.tui.editor.completion import Popup
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore
@@ -42,10 +42,9 @@ class EditorApp(App[None]):
         *,
         store: EditorStore | None = None,
         directory: Path | None = None,
-        arguments: Arguments | None = None,
     ) -> None:
         super().__init__()
-        self.editor = PromptEditor(files, COMMANDS, arguments=arguments, store=store, directory=directory)
+        self.editor = PromptEditor(files, COMMANDS, store=store, directory=directory)
         self.submitted: list[Draft] = []
         self.told: list[str] = []
         self.escapes = 0

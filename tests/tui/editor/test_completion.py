@@ -133,17 +133,6 @@ async def test_commands_are_completed_and_sent_when_they_are_whole() -> None:
         assert ui.app.popup == ["/mine"]
 
 
-async def test_arguments_of_a_command_are_completed() -> None:
-    async def arguments(command: str) -> list[tuple[str, str]]:
-        return [("openai/gpt", "large"), ("anthropic/claude", "")] if command == "model" else []
-
-    async with typing(EditorApp(arguments=arguments)) as ui:
-        await ui.type("/model cl")
-        await ui.until(lambda: ui.app.popup == ["anthropic/claude"])
-        await ui.press("tab", "enter")
-        assert ui.app.submitted == [Draft("/model anthropic/claude", kind="command")]
-
-
 async def test_a_slash_or_an_at_within_a_text_completes_nothing() -> None:
     async def any_file(typed: str) -> list[str]:
         raise AssertionError(f"asked for {typed}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 from rich.segment import Segment
@@ -113,16 +114,16 @@ def _draw_body(
 ) -> list[Line]:
     is_open = view.is_unfolded
     lines: list[Line] = []
+    output_limit = MAX_LINES if is_open else FOLDED_OUTPUT
     if is_open and call.name == "bash" and "\n" in (command := read_text(given, "command").strip()):
         lines += draw_first_lines(command, MAX_LINES, width, palette.secondary, palette)
     if call.state == "failed":
         # The reason stands at the end of a command's output, and at the beginning of another tool's.
         if call.name == "bash":
-            lines += draw_last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.text, palette)
+            lines += draw_last_lines(call.output, output_limit, width, palette.text, palette)
         else:
-            lines += draw_first_lines(
-                call.output, MAX_LINES if is_open else FOLDED_ERROR, width, palette.error, palette, wrap
-            )
+            limit = MAX_LINES if is_open else FOLDED_ERROR
+            lines += draw_first_lines(call.output, limit, width, palette.error, palette, wrap)
     elif diff := get_diff(call):
         lines += _draw_diff(diff, view, width, palette)
     elif call.name == "todos":
@@ -130,7 +131,7 @@ def _draw_body(
     elif call.name == "agent":
         lines += _draw_agent(call, view, width, palette, draw_child)
     elif call.name in ("bash", "job_output"):
-        lines += draw_last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.muted, palette)
+        lines += draw_last_lines(call.output, output_limit, width, palette.muted, palette)
     elif is_open or call.name not in _QUIET:
         lines += draw_first_lines(call.output, MAX_LINES if is_open else FOLDED_OTHER, width, palette.muted, palette)
     return lines
@@ -211,27 +212,15 @@ def _describe_multiedit(given: Json) -> str:
     return read_text(given, "path") + (f" ({edits} edits)" if edits > 1 else "")
 
 
-def _describe_glob(given: Json) -> str:
-    return _describe_pattern(read_text(given, "pattern"), given)
-
-
-def _describe_grep(given: Json) -> str:
-    include = read_text(given, "include")
-    return _describe_pattern(read_text(given, "pattern"), given) + (f" ({include})" if include else "")
-
-
-def _describe_pattern(pattern: str, given: Json) -> str:
-    path = read_text(given, "path")
-    return f"{pattern} in {path}" if path and path != "." else pattern
+def _describe_search(given: Json) -> str:
+    path, include = read_text(given, "path"), read_text(given, "include")
+    place = f" in {path}" if path and path != "." else ""
+    return read_text(given, "pattern") + place + (f" ({include})" if include else "")
 
 
 def _describe_download(given: Json) -> str:
     path = read_text(given, "path")
     return read_text(given, "url") + (f" → {path}" if path else "")
-
-
-def _describe_url(given: Json) -> str:
-    return read_text(given, "url")
 
 
 def _describe_todos(given: Json) -> str:
@@ -250,14 +239,6 @@ def _describe_agent(given: Json) -> str:
     return read_text(given, "title") or " ".join(read_text(given, "prompt")[:MAX_SUBJECT_CHARS].split())
 
 
-def _describe_job(given: Json) -> str:
-    return read_text(given, "job_id")
-
-
-def _describe_path(given: Json) -> str:
-    return read_text(given, "path")
-
-
 def _describe_unknown(given: Json) -> str:
     shown = [f"{key}={_shorten(value)}" for key, value in given.items() if value is not None]
     return " ".join(shown) if len(given) != 1 else _shorten(next(iter(given.values())))
@@ -274,22 +255,22 @@ def _shorten(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_SUBJECTS = {
+_SUBJECTS: dict[str, Callable[[Json], str]] = {
     "bash": _describe_bash,
     "view": _describe_view,
-    "edit": _describe_path,
+    "edit": partial(read_text, key="path"),
     "multiedit": _describe_multiedit,
-    "write": _describe_path,
-    "glob": _describe_glob,
-    "grep": _describe_grep,
-    "ls": _describe_path,
-    "fetch": _describe_url,
+    "write": partial(read_text, key="path"),
+    "glob": _describe_search,
+    "grep": _describe_search,
+    "ls": partial(read_text, key="path"),
+    "fetch": partial(read_text, key="url"),
     "download": _describe_download,
     "todos": _describe_todos,
     "question": _describe_question,
     "agent": _describe_agent,
-    "job_output": _describe_job,
-    "job_kill": _describe_job,
+    "job_output": partial(read_text, key="job_id"),
+    "job_kill": partial(read_text, key="job_id"),
 }
 
 

@@ -112,8 +112,8 @@ def shorten_blank_runs(diff: Diff) -> Diff:
 
 
 def _make_diff(path: str, rows: list[Row]) -> Diff:
-    added = sum(row.kind == "added" for row in rows)
-    return Diff(path, tuple(rows), added, sum(row.kind == "removed" for row in rows))
+    kinds = [row.kind for row in rows]
+    return Diff(path, tuple(rows), kinds.count("added"), kinds.count("removed"))
 
 
 def _read_path(line: str) -> str:
@@ -172,10 +172,8 @@ class _FileDiff:
         for old, new in pair_rows(self._diff.rows):
             olds = self._draw_row(get_index[id(old)], old, old.old, left) if old else []
             news = self._draw_row(get_index[id(new)], new, new.new, right) if new else []
-            for i in range(max(len(olds), len(news))):
-                one = olds[i] if i < len(olds) else list(make_strip([], left))
-                two = news[i] if i < len(news) else list(make_strip([], right))
-                lines.append([*one, bar, *two])
+            for one, two in zip_longest(olds, news):
+                lines.append([*(one or make_strip([], left)), bar, *(two or make_strip([], right))])
         return lines
 
     def _draw_row(self, index: int, row: Row, number: int | None, width: int) -> list[Line]:
@@ -205,14 +203,14 @@ class _FileDiff:
 
 
 class DiffView(ScrollView, can_focus=True):
-    """A diff that can be scrolled. Without `is_split` it is side by side if the width allows it."""
+    """A diff that can be scrolled; side by side if the width allows it, until the user toggles that."""
 
-    def __init__(self, text: str = "", *, is_split: bool | None = None, id: str | None = None) -> None:
+    def __init__(self, text: str = "", *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.styles.overflow_x = "hidden"
         self.styles.scrollbar_size_vertical = 1
         self._text = text
-        self._is_split = is_split
+        self._is_split: bool | None = None
         self._strips: list[Strip] = []
         self._drawn_for: tuple[object, ...] = ()
 

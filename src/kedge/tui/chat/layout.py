@@ -96,8 +96,6 @@ def get_gap(before: Block | None, block: Block) -> int:
 def _count_equal(before: list[Piece], now: list[Piece]) -> int:
     """Return the number of equal pieces at the beginning."""
     same = min(len(before), len(now))
-    if same and before[same - 1] is now[same - 1]:
-        return same
     while same and before[same - 1] is not now[same - 1]:
         same -= 1
     return same

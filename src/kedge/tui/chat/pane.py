@@ -27,8 +27,8 @@ _MAX_CACHED = 500  # lines
 class Pane(ScrollView):
     """Follows the end while the end is visible. `_view_of` returns the options of a block."""
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self) -> None:
+        super().__init__()
         self.styles.overflow_x = "hidden"
         self.styles.overflow_y = "scroll"  # a scroll bar that comes and goes would have every line wrapped again
         self.styles.scrollbar_size_vertical = 1
@@ -39,9 +39,8 @@ class Pane(ScrollView):
         self._follows = True
         self._is_settling = False
         self._anchor: Anchor | None = None  # the first visible line
-        self._seen: tuple[str, int] | None = (
-            None  # the last block and its height when the user scrolled away from the end
-        )
+        # The last block and its height when the user scrolled away from the end.
+        self._seen: tuple[str, int] | None = None
         self._drawn: dict[int, tuple[Strip, tuple[int, bool], Strip]] = {}  # cached lines of the screen
         self._origin = 0  # offset of line numbers in selections, which must not change when lines are added above
 

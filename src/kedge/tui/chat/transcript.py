@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -56,22 +57,20 @@ class Transcript(Pane, can_focus=True):
         Binding("s", "split", "Diffs side by side or not", show=False),
     ]
 
+    @dataclass
     class Copied(Message):
         """The user copied this text."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
+    @dataclass
     class Opened(Message):
         """The user opened a call: its diff, or the session of its sub-agent."""
 
-        def __init__(self, block: Block) -> None:
-            super().__init__()
-            self.block = block
+        block: Block
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self) -> None:
+        super().__init__()
         self._folding = Folding()
 
     def clear(self) -> None:
@@ -97,7 +96,7 @@ class Transcript(Pane, can_focus=True):
         self._folding.toggle_kind(kind, keys)
         self._refold(keys)
 
-    def toggle_split(self) -> None:
+    def action_split(self) -> None:
         """Show diffs side by side, or in one column."""
         self._folding.toggle_split(self.size.width)
         self._refold([entry.block.key for entry in self._block_layout.entries if can_open(entry.block)])
@@ -155,9 +154,6 @@ class Transcript(Pane, can_focus=True):
     def action_copy(self) -> None:
         if (block := self.selected) is not None:
             self.post_message(self.Copied(get_copy_text(block)))
-
-    def action_split(self) -> None:
-        self.toggle_split()
 
     def action_scroll_home(self) -> None:
         self.scroll_to(y=0, animate=False)

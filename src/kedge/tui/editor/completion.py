@@ -1,4 +1,4 @@
-"""Completion of files, commands and arguments in the editor, and the popup that shows the choices."""
+"""Completion of files and commands in the editor, and the popup that shows the choices."""
 
 from __future__ import annotations
 
@@ -18,19 +18,15 @@ if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widgets import TextArea
 
-CompletionKind = Literal["file", "command", "argument"]
-
 # `@` at the start of a word, up to the cursor; in quotes, the name may contain spaces.
 _FILE = re.compile(r'(?:^|(?<=\s))@(?:"(?P<quoted>[^"]*)|(?P<plain>[^\s"]*))$')
 _COMMAND = re.compile(r"^/(?P<name>[\w:-]*)$")
-_ARGUMENT = re.compile(r"^/(?P<name>[\w:-]+)\s+(?P<typed>\S*)$")
 
 
 class Completion(NamedTuple):
-    kind: CompletionKind
-    start: int  # column of the `@` or `/`, or of the argument
+    kind: Literal["file", "command"]
+    start: int  # column of the `@` or `/`
     typed: str
-    command: str = ""  # for an argument: of which command
 
 
 class Choice(NamedTuple):
@@ -48,8 +44,6 @@ def find_completion(line: str, row: int) -> Completion | None:
         return Completion("file", found.start(), found["quoted"] if found["plain"] is None else found["plain"])
     if row == 0 and (found := _COMMAND.match(line)):
         return Completion("command", 0, found["name"])
-    if row == 0 and (found := _ARGUMENT.match(line)):
-        return Completion("argument", found.start("typed"), found["typed"], found["name"])
     return None
 
 
@@ -62,16 +56,6 @@ def match_commands(typed: str, commands: Iterable[tuple[str, str]]) -> list[Choi
         if _is_subsequence(name.casefold(), wanted)
     )
     return [Choice(f"/{name} ", f"/{name}", about) for _, _, _, name, about in ranked]
-
-
-def file_choices(names: Sequence[str]) -> list[Choice]:
-    return [Choice(format_mention(name), name, is_partial=name.endswith("/")) for name in names]
-
-
-def match_arguments(typed: str, values: Iterable[tuple[str, str]]) -> list[Choice]:
-    wanted = typed.casefold()
-    fitting = [(value, about) for value, about in values if _is_subsequence(value.casefold(), wanted)]
-    return [Choice(f"{value} ", value, about) for value, about in fitting]
 
 
 def format_mention(name: str) -> str:
@@ -157,27 +141,19 @@ class Popup(Static):
 PAUSE_S = 0.05  # of typing, before the server is asked
 
 Files = Callable[[str], Awaitable[list[str]]]
-Arguments = Callable[[str], Awaitable[list[tuple[str, str]]]]
-"""Returns the values that may follow a command, each with a description."""
 
 
 class Completer:
     """Completes the text of `area`, or searches the history, where `recall` gets the chosen entry."""
 
     def __init__(
-        self,
-        area: TextArea,
-        files: Files,
-        commands: Sequence[tuple[str, str]],
-        arguments: Arguments | None,
-        recall: Callable[[str], None],
+        self, area: TextArea, files: Files, commands: Sequence[tuple[str, str]], recall: Callable[[str], None]
     ) -> None:
         self.popup = Popup()
         self.commands = commands
         self._area = area
         self._recall = recall
         self._files = files
-        self._arguments = arguments
         self._completion: Completion | None = None
         self._position: tuple[int, int] | None = None  # row and column of `_completion`
         self._shown_for: Completion | None = None  # the popup's choices are for it; `_completion` may be newer
@@ -210,14 +186,13 @@ class Completer:
         elif completion.kind == "command":
             self._show(match_commands(completion.typed, self.commands))
         else:
-            self._ask_soon(PAUSE_S)
+            self._ask_soon()
 
-    def ask(self) -> bool:
-        """Complete now, also what was dismissed; return whether there is something to complete."""
+    def ask(self) -> None:
+        """Complete now, also what was dismissed."""
         self._dismissed = None
         self._completion = None
         self.update()
-        return self._completion is not None
 
     def search(self, find: Callable[[str], list[Choice]]) -> None:
         """Offer entries of the history that match the text."""
@@ -285,11 +260,11 @@ class Completer:
         if self._timer is not None:
             self._timer.stop()
 
-    def _ask_soon(self, pause_s: float) -> None:
+    def _ask_soon(self) -> None:
         if self._timer is not None:
             self._timer.stop()
         number = self._request
-        self._timer = self._area.set_timer(pause_s, lambda: self._start(number))
+        self._timer = self._area.set_timer(PAUSE_S, lambda: self._start(number))
 
     def _start(self, number: int) -> None:
         if number == self._request and self._completion is not None:
@@ -297,18 +272,11 @@ class Completer:
 
     async def _load(self, number: int, completion: Completion) -> None:
         try:
-            choices = await self._find_choices(completion)
+            names = await self._files(completion.typed)
         except ClientError:
-            choices = []  # the banner already reports the lost connection
+            names = []  # the banner already reports the lost connection
         if number == self._request:
-            self._show(choices)
-
-    async def _find_choices(self, completion: Completion) -> list[Choice]:
-        if completion.kind == "file":
-            return file_choices(await self._files(completion.typed))
-        if self._arguments is None:
-            return []
-        return match_arguments(completion.typed, await self._arguments(completion.command))
+            self._show([Choice(format_mention(name), name, is_partial=name.endswith("/")) for name in names])
 
     def _show(self, choices: list[Choice]) -> None:
         self._shown_for = self._completion

@@ -34,7 +34,7 @@ from kedge.tui.editor.clipboard import (
     read_image,
     word_start,
 )
-from kedge.tui.editor.completion import Arguments, Choice, Completer, Files
+from kedge.tui.editor.completion import Choice, Completer, Files
 from kedge.tui.editor.draft import Chip, ChipRegistry, Content, Draft, Outbox, kind_of
 from kedge.tui.editor.history import DraftSaver, EditorStore, HistoryWalk
 from kedge.tui.editor.keys import MODIFIED_ENTER, bindings
@@ -54,26 +54,23 @@ class PromptEditor(TextArea, inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
 
+    @dataclasses.dataclass
     class Submitted(Message):
         """Answer with `confirm_sent` or `put_back_unsent`. Until then the draft is set aside, and typing can go on."""
 
-        def __init__(self, draft: Draft) -> None:
-            super().__init__()
-            self.draft = draft
+        draft: Draft
 
+    @dataclasses.dataclass
     class Notice(Message):
         """A line for the user: something was rejected or could not be done."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     def __init__(
         self,
         files: Files,
         commands: Sequence[tuple[str, str]] = (),
         *,
-        arguments: Arguments | None = None,
         store: EditorStore | None = None,
         directory: Path | None = None,
     ) -> None:
@@ -82,7 +79,7 @@ class PromptEditor(TextArea, inherit_bindings=False):
         self.directory = directory
         self.kills = KillRing()
         self._store = store or EditorStore()
-        self._completer = Completer(self, files, commands, arguments, self.recall)
+        self._completer = Completer(self, files, commands, self.recall)
         self._walk = HistoryWalk(self._store.history)
         self.outbox = Outbox()
         self.saver = DraftSaver(self, self._store, lambda: self.unsaved)
