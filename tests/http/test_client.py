@@ -240,6 +240,21 @@ async def test_an_answer_before_the_whole_request_is_read_is_an_answer(server: S
     assert await fetch(client, server.url, bytes(32 << 20)) == (413, b"no")
 
 
+async def test_a_connection_on_which_a_request_is_not_sent_to_its_end_is_not_used_again(
+    server: Server, client: HttpClient
+) -> None:
+    async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(SIZED)
+        await writer.drain()
+        await asyncio.Event().wait()
+
+    server.handler = answer_early
+    for body in (bytes(32 << 20), b"x"):
+        assert await fetch(client, server.url, body) == (200, b"hello")
+    assert server.connections == 2
+
+
 async def test_what_cannot_be_connected_to_is_told_in_plain_words(client: HttpClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -96,6 +96,16 @@ def test_a_connection_is_used_again_only_if_the_server_keeps_it(head: bytes, is_
     assert parsed(head + b"\r\nContent-Length: 0\r\n\r\n")[0].is_reusable is is_reusable
 
 
+@pytest.mark.parametrize("head", [b"HTTP/1.0 200 Connection established", b"HTTP/1.1 200 OK\r\nConnection: close"])
+def test_a_tunnel_is_open_whatever_the_proxy_says_of_the_connection(head: bytes) -> None:
+    parser = ResponseParser(has_body=False)
+    parser.feed(head + b"\r\n\r\n")
+    assert (parser.is_complete, parser.is_reusable) == (True, True)
+    parser = ResponseParser(has_body=False)
+    parser.feed(head + b"\r\n\r\nbytes that belong to no request")
+    assert not parser.is_reusable
+
+
 def test_a_connection_with_bytes_after_the_answer_is_not_used_again() -> None:
     assert not parsed(SIZED + b"HTTP/1.1 408 Request Timeout\r\n\r\n")[0].is_reusable
 

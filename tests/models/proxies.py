@@ -58,7 +58,7 @@ class Proxy:
             return
         assert method == "CONNECT", head
         self.asked.append(where)
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        writer.write(b"HTTP/1.0 200 Connection established\r\n\r\n")  # as many proxies still do
         await _joined(reader, writer, self.target)
 
 

@@ -104,8 +104,9 @@ class Stream(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether an idle connection can take a request: not closed, and nothing arrived that was not asked for."""
-        return not (self._is_closed or self._unread or self.transport.is_closing())
+        """Whether it can take a request: open, the last one is sent, and nothing arrived that was not asked for."""
+        is_busy = self._unread or self._is_writing_paused
+        return not (is_busy or self._is_closed or self.transport.is_closing())
 
     async def write(self, data: bytes, stall_s: float | None) -> None:
         """Send data. Returns early when the server answers or closes: `read` tells. Raises `TimedOut`."""

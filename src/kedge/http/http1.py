@@ -17,10 +17,9 @@ class BrokenResponse(ConnectionError):
 
 def build_request(method: str, target: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
     """`target` must be escaped. Raises ValueError for a line break, which would start another header."""
-    fields = dict(headers)
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if body is not None:
-        fields["Content-Length"] = str(len(body))
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+        lines.append(f"Content-Length: {len(body)}")
     if any("\r" in line or "\n" in line or "\0" in line for line in lines):
         raise ValueError("line break or NUL in a request line or header")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
@@ -102,7 +101,9 @@ class ResponseParser:
         self.is_reusable = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
         length = self.headers.get("content-length")
         encoding = self.headers.get("transfer-encoding", "").lower()
-        if self.status in (204, 304) or not self._has_body:
+        if not self._has_body:
+            self.is_complete = self.is_reusable = True  # many proxies answer as HTTP/1.0, or with "Connection: close"
+        elif self.status in (204, 304):
             self.is_complete = True
         elif encoding == "chunked":
             self._parse = self._parse_chunk_size
