@@ -22,56 +22,27 @@ MAX_CHARS = 500  # of a provider's message
 MIN_SECRET = 6  # a shorter header value is no secret, and would match ordinary words
 
 # Error codes of the providers. Many errors can be told only by their message.
-_CODES: dict[Code, frozenset[str]] = {
-    "context_too_long": frozenset(
-        {"context_length_exceeded", "string_above_max_length", "request_too_large", "exceed_context_size_error"}
+_CODE_NAMES: dict[Code, str] = {
+    "context_too_long": "context_length_exceeded string_above_max_length request_too_large exceed_context_size_error",
+    "quota": (
+        "insufficient_quota billing_hard_limit_reached billing_not_active billing_error insufficient_balance"
+        " insufficient_credits"
     ),
-    "quota": frozenset(
-        {
-            "insufficient_quota",
-            "billing_hard_limit_reached",
-            "billing_not_active",
-            "billing_error",
-            "insufficient_balance",
-            "insufficient_credits",
-        }
+    "content_filter": (
+        "content_filter content_policy_violation image_content_policy_violation misalignment_policy_violation"
+        " bio_policy responsibleaipolicyviolation"
     ),
-    "content_filter": frozenset(
-        {
-            "content_filter",
-            "content_policy_violation",
-            "image_content_policy_violation",
-            "misalignment_policy_violation",
-            "bio_policy",
-            "responsibleaipolicyviolation",
-        }
-    ),
-    "auth": frozenset(
-        {"invalid_api_key", "authentication_error", "invalid_authentication", "permission_error", "api_key_invalid"}
-    ),
-    "model_not_found": frozenset({"model_not_found", "not_found_error", "deploymentnotfound"}),
-    "rate_limited": frozenset({"rate_limit_exceeded", "rate_limit_error", "resource_exhausted", "429"}),
-    "provider_error": frozenset(
-        {"server_error", "api_error", "overloaded_error", "internal_error", "timeout", "timeout_error", "error"}
-    ),
-    "bad_request": frozenset(
-        {
-            "invalid_prompt",
-            "invalid_encrypted_content",
-            "data_residency_mismatch",
-            "invalid_image",
-            "invalid_image_format",
-            "invalid_base64_image",
-            "image_too_large",
-            "image_too_small",
-            "image_parse_error",
-            "image_file_too_large",
-            "unsupported_image_media_type",
-            "empty_image_file",
-        }
+    "auth": "invalid_api_key authentication_error invalid_authentication permission_error api_key_invalid",
+    "model_not_found": "model_not_found not_found_error deploymentnotfound",
+    "rate_limited": "rate_limit_exceeded rate_limit_error resource_exhausted 429",
+    "provider_error": "server_error api_error overloaded_error internal_error timeout timeout_error error",
+    "bad_request": (
+        "invalid_prompt invalid_encrypted_content data_residency_mismatch invalid_image invalid_image_format"
+        " invalid_base64_image image_too_large image_too_small image_parse_error image_file_too_large"
+        " unsupported_image_media_type empty_image_file"
     ),
 }
-# Patterns are compiled at their first use: few runs meet an error.
+_CODES = {code: frozenset(names.split()) for code, names in _CODE_NAMES.items()}
 # Some providers send this with the code of a rate limit, but waiting does not help.
 _TOO_LARGE = r"(?i)request too large for|reduce the length of the messages"
 _MESSAGES: dict[Code, str] = {

@@ -15,27 +15,16 @@ from kedge.files.environment import drop_invalid_variables, harden_git_env, safe
 from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES
 
 # Keeps programs from waiting for a key, a text or a password, and from printing colors.
+_PAGERS = ("PAGER", "MANPAGER", "GIT_PAGER", "GH_PAGER", "BAT_PAGER", "DELTA_PAGER", "PSQL_PAGER", "SYSTEMD_PAGER")
 _NON_INTERACTIVE = {
-    "PAGER": "cat",
-    "MANPAGER": "cat",
-    "GIT_PAGER": "cat",
-    "GH_PAGER": "cat",
-    "BAT_PAGER": "cat",
-    "DELTA_PAGER": "cat",
-    "PSQL_PAGER": "cat",
-    "SYSTEMD_PAGER": "cat",
+    **dict.fromkeys(_PAGERS, "cat"),
     "AWS_PAGER": "",
-    "EDITOR": "true",
-    "VISUAL": "true",
-    "GIT_EDITOR": "true",
-    "GIT_SEQUENCE_EDITOR": "true",
+    **dict.fromkeys(("EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR"), "true"),
     # An editor that is started by name executes its `-c` commands and quits.
     "VIMINIT": "set noswapfile nomore shortmess=aoOtTWAIF | autocmd VimEnter * cquit",
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ASKPASS": "false",
-    "SSH_ASKPASS": "false",
+    **dict.fromkeys(("GIT_ASKPASS", "SSH_ASKPASS", "SUDO_ASKPASS"), "false"),
     "SSH_ASKPASS_REQUIRE": "never",
-    "SUDO_ASKPASS": "false",
     "GCM_INTERACTIVE": "never",
     "GH_PROMPT_DISABLED": "1",
     "TERM": "dumb",
@@ -85,13 +74,7 @@ _GIT_KEPT = frozenset(
 
 # Variables that lead to programs outside of a sandbox.
 _SOCKET_NAMES = OUTSIDE_VARIABLES | {
-    "DISPLAY",
-    "WAYLAND_DISPLAY",
-    "XAUTHORITY",
-    "DOCKER_HOST",
-    "CONTAINER_HOST",
-    "TMUX",
-    "STY",
+    *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "CONTAINER_HOST", "TMUX", "STY"),
 }
 
 _CREDENTIAL_NAME = re.compile(
