@@ -55,19 +55,17 @@ class AsyncClient:
         give_up_s: float = GIVE_UP_S,
     ) -> Self:
         """Open the workspace of `directory`. Without a host, uses the data directory's server, started if needed."""
-
-        def connect() -> Client:
-            return Client.connect(
-                directory,
-                host=host,
-                data_dir=data_dir,
-                token=token,
-                token_file=token_file,
-                name=name,
-                give_up_s=give_up_s,
-            )
-
-        with await asyncio.to_thread(connect) as client:
+        connecting = asyncio.to_thread(
+            Client.connect,
+            directory,
+            host=host,
+            data_dir=data_dir,
+            token=token,
+            token_file=token_file,
+            name=name,
+            give_up_s=give_up_s,
+        )
+        with await connecting as client:
             workspace = msgspec.convert(client.workspace, Workspace)
             return cls(AsyncTransport(client.transport.location, client=name), workspace, give_up_s=give_up_s)
 

@@ -125,17 +125,8 @@ class AnswerText:
 
 # Fields of a call's input that describe it best, best first.
 _SUBJECT_FIELDS = (
-    "command",
-    "path",
-    "file_path",
-    "pattern",
-    "url",
-    "query",
-    "prompt",
-    "question",
-    "title",
-    "name",
-    "id",
+    *("command", "path", "file_path", "pattern", "url", "query"),
+    *("prompt", "question", "title", "name", "id"),
 )
 
 

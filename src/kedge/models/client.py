@@ -9,21 +9,11 @@ from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
+from kedge.models import values
 from kedge.models.errors import ConfigError, ModelError, ReasoningRejected, Refused, Transient
 from kedge.models.providers import NO_SETTINGS, find_model_info
 from kedge.models.transport import LocalSockets, Response, Transport
-from kedge.models.values import (
-    Delta,
-    Endpoint,
-    HttpRequest,
-    ReasoningDelta,
-    StepEnd,
-    StepRequest,
-    StreamEnd,
-    TextDelta,
-    ToolCallDelta,
-    env_prefix,
-)
+from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, env_prefix
 from kedge.models.wires.decoding import EventTooLarge, SseReader
 from kedge.models.wires.provider_errors import error_from_response
 from kedge.models.wires.registry import WIRES, Stream, Wire
@@ -41,7 +31,7 @@ MAX_REJECTED_SESSIONS = 1000  # one that is evicted is rejected once more, and t
 MAX_LISTING_BYTES = 16 * 1024 * 1024  # gateways describe hundreds of models at length
 MAX_ANSWER_BYTES = 512 * 1024 * 1024  # of a stream, where a token takes a few hundred bytes
 
-_CONTENT = (TextDelta, ReasoningDelta, ToolCallDelta)
+_CONTENT = (values.TextDelta, values.ReasoningDelta, values.ToolCallDelta)
 
 
 class ModelClient:
@@ -76,7 +66,10 @@ class ModelClient:
         self._listings = {key: entry for key, entry in self._listings.items() if now - entry[0] < LISTING_S}
         key = msgspec.json.encode(_find_wire(endpoint).prepare_listing(endpoint))
         if key not in self._listings:
-            self._listings[key] = (now, await self._fetch_first_model(endpoint))
+            names = exclude_embeddings(await self.list_models(endpoint))
+            if not names:
+                raise ConfigError("no_model", f"{endpoint.host} lists no model; name one with -m or KEDGE_MODEL")
+            self._listings[key] = (now, names[0])
         model = self._listings[key][1]
         return msgspec.structs.replace(
             endpoint, model=model, info=find_model_info(model, NO_SETTINGS, endpoint.provider)
@@ -137,12 +130,6 @@ class ModelClient:
         async with self._send(endpoint, request) as response:
             return b"".join([chunk async for chunk in _read_up_to(response, MAX_LISTING_BYTES)])
 
-    async def _fetch_first_model(self, endpoint: Endpoint) -> str:
-        names = exclude_embeddings(await self.list_models(endpoint))
-        if not names:
-            raise ConfigError("no_model", f"{endpoint.host} lists no model; name one with -m or KEDGE_MODEL")
-        return names[0]
-
     @contextlib.asynccontextmanager
     async def _send(self, endpoint: Endpoint, request: HttpRequest) -> AsyncGenerator[Response, None]:
         """Send the request; raise `ModelError` for an error status."""
@@ -180,7 +167,7 @@ class _StreamReader:
             if deltas:
                 yield deltas
             has_deltas = has_deltas or any(isinstance(delta, _CONTENT) for delta in deltas)
-            if any(isinstance(delta, StepEnd) for delta in deltas) or (self._is_over and has_deltas):
+            if any(isinstance(delta, values.StepEnd) for delta in deltas) or (self._is_over and has_deltas):
                 return
             if self._error is not None:
                 raise self._error
@@ -221,7 +208,7 @@ class _StreamReader:
                 deltas += self._stream.parse_event(event)
         except ModelError as error:
             self._error = error
-        self._is_over = self._is_over or any(isinstance(delta, StreamEnd) for delta in deltas)
+        self._is_over = self._is_over or any(isinstance(delta, values.StreamEnd) for delta in deltas)
         return deltas
 
 
@@ -264,7 +251,8 @@ class RejectedReasoning:
 
     def add(self, request: StepRequest) -> bool:
         """Record that the request's reasoning was rejected. Returns False if it has none: something else is wrong."""
-        rejected = {message.id for message in self.remove_from(request).history if _has_reasoning(message)}
+        history = self.remove_from(request).history
+        rejected = {message.id for message in history if any(isinstance(part, Reasoning) for part in message.parts)}
         if not rejected:
             return False
         session_id = request.history[0].session_id
@@ -280,10 +268,6 @@ class RejectedReasoning:
             return request
         history = [_without_reasoning(message) if message.id in known else message for message in request.history]
         return msgspec.structs.replace(request, history=history)
-
-
-def _has_reasoning(message: Message) -> bool:
-    return any(isinstance(part, Reasoning) for part in message.parts)
 
 
 def _without_reasoning(message: Message) -> Message:

@@ -13,21 +13,9 @@ from __future__ import annotations
 from typing import Literal
 
 Code = Literal[
-    "no_model",
-    "bad_config",
-    "auth",
-    "model_not_found",
-    "context_too_long",
-    "quota",
-    "content_filter",
-    "bad_request",
-    "bad_response",
-    "rate_limited",
-    "provider_error",
-    "unreachable",
-    "dropped",
-    "stalled",
-]
+    "no_model", "bad_config", "auth", "model_not_found", "context_too_long", "quota", "content_filter", "bad_request",
+    "bad_response", "rate_limited", "provider_error", "unreachable", "dropped", "stalled",
+]  # fmt: skip
 
 
 class ModelError(Exception):

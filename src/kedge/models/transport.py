@@ -91,7 +91,9 @@ class Transport:
                 yield shared.http, request.url, request.host
             finally:
                 shared.users -= 1
-                self._close_unused()
+                unused = [options for options, shared in self._clients.items() if not shared.users]
+                for each in unused[: max(0, len(self._clients) - MAX_CLIENTS)]:
+                    self._clients.pop(each).http.close()
             return
         async with self._local.using(parts.netloc) as socket:
             # For one request: there is no handshake to save, and the next request may reach another process.
@@ -114,11 +116,6 @@ class Transport:
             shared = _SharedClient(connector, http)
         self._clients[options] = shared
         return shared
-
-    def _close_unused(self) -> None:
-        unused = [options for options, shared in self._clients.items() if not shared.users]
-        for options in unused[: max(0, len(self._clients) - MAX_CLIENTS)]:
-            self._clients.pop(options).http.close()
 
 
 class _SharedClient:

@@ -174,7 +174,8 @@ def is_tiny(gguf: Gguf) -> bool:
 def choose_sizes(gguf: Gguf) -> Sizes:
     context = min(gguf.context_length or LEAST_CONTEXT, TINY_CONTEXT if is_tiny(gguf) else MAX_CONTEXT)
     if gguf.token_bytes:
-        context = min(context, max(LEAST_CONTEXT, _max_kv_bytes() // (SLOTS * gguf.token_bytes)))
+        max_kv_bytes = min(KV_BYTES, _read_memory_bytes() // 4)
+        context = min(context, max(LEAST_CONTEXT, max_kv_bytes // (SLOTS * gguf.token_bytes)))
     return Sizes(context=context, threads=_count_threads(), max_output=TINY_OUTPUT if is_tiny(gguf) else -1)
 
 
@@ -192,10 +193,6 @@ def describe_model(gguf: Gguf) -> ModelInfo:
         tools=gguf.has_tools and not is_tiny(gguf),
         is_tiny=is_tiny(gguf),
     )
-
-
-def _max_kv_bytes() -> int:
-    return min(KV_BYTES, _read_memory_bytes() // 4)
 
 
 def _read_memory_bytes() -> int:

@@ -113,15 +113,5 @@ class Installer:
 
 def _pip_command(directory: Path) -> list[str]:
     options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", *LIMITS]
-    return [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        *options,
-        "--progress-bar",
-        "off",
-        "-d",
-        str(directory),
-        REQUIREMENT,
-    ]
+    options += ["--progress-bar", "off", "-d", str(directory)]
+    return [sys.executable, "-m", "pip", "download", *options, REQUIREMENT]

@@ -36,27 +36,24 @@ async def check_key(models: ModelClient, endpoint: Endpoint, limit_s: float = CH
 
 
 async def _check(models: ModelClient, endpoint: Endpoint) -> None:
-    if path := _KEY_PATHS.get(endpoint.provider):
-        with contextlib.suppress(_Inconclusive):
-            return await _check_key_path(models, endpoint, path)
+    path = _KEY_PATHS.get(endpoint.provider)
+    if path is not None and await _accepts_key(models, endpoint, path):
+        return
     names: list[str] = []
     refusal: ModelError | None = None
     try:
         names = await models.list_models(endpoint)
         if not await _lists_without_key(models, endpoint):
-            return None
+            return
     except Refused as error:
         if error.code == "quota":
-            return None  # the key belongs to an account
+            return  # the key belongs to an account
         refusal = error if error.code == "auth" else None  # a key may be valid for answers but not for the list
-    return await _check_answer(models, endpoint, names, refusal)
+    await _check_answer(models, endpoint, names, refusal)
 
 
-class _Inconclusive(Exception):
-    pass
-
-
-async def _check_key_path(models: ModelClient, endpoint: Endpoint, path: str) -> None:
+async def _accepts_key(models: ModelClient, endpoint: Endpoint, path: str) -> bool:
+    """Return False if the path does not tell. Raises `Refused` if the key is rejected."""
     own = {"Authorization": f"Bearer {endpoint.api_key}"}
     headers = requests.make_headers(endpoint, own, is_stream=False)
     try:
@@ -64,7 +61,8 @@ async def _check_key_path(models: ModelClient, endpoint: Endpoint, path: str) ->
     except Refused as error:
         if error.code == "auth":
             raise
-        raise _Inconclusive from error
+        return False
+    return True
 
 
 async def _lists_without_key(models: ModelClient, endpoint: Endpoint) -> bool:
@@ -79,7 +77,9 @@ async def _check_answer(models: ModelClient, endpoint: Endpoint, names: list[str
     model = endpoint.model or next(iter(names), "")
     if not model:
         raise refusal or Refused("bad_response", f"{endpoint.host} does not say whether the API key is valid")
-    request = StepRequest(system="Answer with one word.", history=[_hello()], max_output_tokens=MAX_OUTPUT_TOKENS)
+    ids = dict.fromkeys(("id", "session_id", "run_id"), "key-check")
+    hello = Message(**ids, role="user", parts=[Text("Hi")], created_at=0.0)
+    request = StepRequest(system="Answer with one word.", history=[hello], max_output_tokens=MAX_OUTPUT_TOKENS)
     stream = models.stream(msgspec.structs.replace(endpoint, model=model), request)
     try:
         async with contextlib.aclosing(stream) as groups:
@@ -92,9 +92,3 @@ async def _check_answer(models: ModelClient, endpoint: Endpoint, names: list[str
         # Other errors concern the request: the key was accepted.
         if refusal is not None and error.code == "model_not_found":
             raise refusal from error
-
-
-def _hello() -> Message:
-    return Message(
-        id="key-check", session_id="key-check", run_id="key-check", role="user", parts=[Text("Hi")], created_at=0.0
-    )

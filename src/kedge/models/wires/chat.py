@@ -89,7 +89,9 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
         fields[dialect.session_field] = session
     if dialect.marks_claude and "claude" in endpoint.model:
         fields["cache_control"] = {"type": "ephemeral"}
-    own = requests.make_key_headers(endpoint) | _session_headers(dialect, session)
+    own = requests.make_key_headers(endpoint)
+    if dialect.session_header and session:
+        own[dialect.session_header] = session
     return requests.make_stream_request(endpoint, f"{endpoint.base_url}/chat/completions", own, fields)
 
 
@@ -115,10 +117,6 @@ def is_marked(signature: str) -> bool:
     return signature in (REASONING_FIELD, THINKING_PART) or (
         f":{EXTRA_FIELD}:" in signature or signature.startswith(f"{DETAILS_FIELD}:")
     )
-
-
-def _session_headers(dialect: Dialect, session: str | None) -> dict[str, str]:
-    return {dialect.session_header: session} if dialect.session_header and session else {}
 
 
 def _insert_between(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ _CODE_NAMES: dict[Code, str] = {
         " unsupported_image_media_type empty_image_file"
     ),
 }
-_CODES = {code: frozenset(names.split()) for code, names in _CODE_NAMES.items()}
+_CODES: dict[Code, frozenset[str]] = {code: frozenset(names.split()) for code, names in _CODE_NAMES.items()}
 # Some providers send this with the code of a rate limit, but waiting does not help.
 _TOO_LARGE = r"(?i)request too large for|reduce the length of the messages"
 _MESSAGES: dict[Code, str] = {

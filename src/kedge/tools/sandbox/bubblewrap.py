@@ -106,14 +106,11 @@ def prepare(policy: SandboxPolicy) -> LaunchSpec:
     )
 
 
-def prepare_read_only(policy: ReadOnlyPolicy) -> LaunchSpec:
-    """Raises SandboxUnavailable."""
+def prepare_read_only(policy: ReadOnlyPolicy, temporary: str = "") -> LaunchSpec:
+    """`temporary`: only this directory below that of the policy is writable. Raises SandboxUnavailable."""
     if (why := find_problem()) is not None:
         raise SandboxUnavailable(why)
-    return _prepare_read_only(policy, policy.temporary)
-
-
-def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
+    temporary = temporary or policy.temporary
     bwrap = find_bwrap()
     assert bwrap is not None
     kept = frozenset({_DAC_READ_SEARCH} if policy.keeps_read_override else ())
@@ -127,7 +124,7 @@ def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
         supervisor="bwrap",
         limits=UNAPPROVED,
         temporary=temporary,
-        with_temporary=functools.partial(_prepare_read_only, policy),
+        with_temporary=functools.partial(prepare_read_only, policy),
     )
 
 

@@ -119,14 +119,11 @@ def restrict(policy: SandboxPolicy) -> None:
     kernel.install_filter(program)
 
 
-def prepare_read_only(policy: ReadOnlyPolicy) -> LaunchSpec:
-    """Raises SandboxUnavailable."""
+def prepare_read_only(policy: ReadOnlyPolicy, temporary: str = "") -> LaunchSpec:
+    """`temporary`: only this directory below that of the policy is writable. Raises SandboxUnavailable."""
     if (why := find_problem()) is not None:
         raise SandboxUnavailable(why)
-    return _prepare_read_only(policy, policy.temporary)
-
-
-def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
+    temporary = temporary or policy.temporary
     return LaunchSpec(
         NAME,
         (),
@@ -135,7 +132,7 @@ def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
         "",
         limits=UNAPPROVED,
         temporary=temporary,
-        with_temporary=functools.partial(_prepare_read_only, policy),
+        with_temporary=functools.partial(prepare_read_only, policy),
     )
 
 
@@ -310,12 +307,8 @@ def _probe() -> None:
     finally:
         os.close(ruleset)
     kernel.install_filter(seccomp.build_filter(()))
-    if _works(lambda: os.close(os.open("/", os.O_RDONLY))) or _works(_open_socket):
+    if _works(lambda: os.close(os.open("/", os.O_RDONLY))) or _works(lambda: socket.socket(socket.AF_INET).close()):
         raise SandboxUnavailable("the kernel has Landlock and seccomp, but they restrict nothing")
-
-
-def _open_socket() -> None:
-    socket.socket(socket.AF_INET).close()
 
 
 def _works(action: Callable[[], None]) -> bool:

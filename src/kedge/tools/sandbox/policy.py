@@ -152,35 +152,26 @@ def set_limits(pid: int, limits: Limits) -> None:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         uid = Path(f"/proc/{pid}").stat().st_uid
         if uid != 0:  # the kernel does not count root's processes
-            wanted[resource.RLIMIT_NPROC] = _tasks.count(uid) + limits.processes
+            wanted[resource.RLIMIT_NPROC] = _count_tasks(uid) + limits.processes
         for which, most in wanted.items():
             _, hard = resource.prlimit(pid, which)
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.prlimit(pid, which, (most, most))
 
 
-class _Tasks:
-    """Counts the threads of a user, as RLIMIT_NPROC does; a count is reused for a few seconds."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, tuple[float, int]] = {}  # by user
-
-    def count(self, uid: int) -> int:
-        now = time.monotonic()
-        counted_at, count = self._counts.get(uid, (float("-inf"), 0))
-        if now - counted_at > _COUNT_AGAIN_S:
-            counted_at, count = now, _count_tasks(uid)
-            self._counts[uid] = (counted_at, count)
-        return count
-
-
-_tasks = _Tasks()
+_task_counts: dict[int, tuple[float, int]] = {}  # by user: when they were counted, and the count
 
 
 def _count_tasks(uid: int) -> int:
+    """Count the threads of a user, as RLIMIT_NPROC does; a count is reused for a few seconds."""
+    now = time.monotonic()
+    counted_at, count = _task_counts.get(uid, (float("-inf"), 0))
+    if now - counted_at <= _COUNT_AGAIN_S:
+        return count
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
             info = (process / "task").stat()
             count += (info.st_nlink - 2) * (info.st_uid == uid)  # a link for each thread
+    _task_counts[uid] = (now, count)
     return count

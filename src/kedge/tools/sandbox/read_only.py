@@ -184,15 +184,8 @@ SECRETS = (
     *("~/.aws", "~/.azure", "~/.config/gcloud", "~/.oci", "~/.kube", "~/.docker/config.json", "~/.vault-token"),
     *("~/.terraform.d/credentials.tfrc.json", "~/.config/doctl", "~/.fly", "~/.config/containers/auth.json"),
     # code hosts and package registries
-    *(
-        "~/.netrc",
-        "~/.git-credentials",
-        "~/.config/git/credentials",
-        "~/.config/gh",
-        "~/.config/hub",
-        "~/.config/glab-cli",
-    ),
-    *("~/.npmrc", "~/.pypirc", "~/.gem/credentials"),
+    *("~/.netrc", "~/.git-credentials", "~/.config/git/credentials", "~/.config/gh", "~/.config/hub"),
+    *("~/.config/glab-cli", "~/.npmrc", "~/.pypirc", "~/.gem/credentials"),
     *("~/.cargo/credentials", "~/.cargo/credentials.toml", "~/.m2/settings-security.xml"),
     # coding agents, including Kedge
     *("~/.config/kedge", "~/.local/share/kedge", "~/.claude", "~/.codex", "~/.gemini"),

@@ -65,16 +65,8 @@ async def run_ripgrep(
     ripgrep runs in `directory`; a program inside the `workspace` is never used. Use `contextlib.aclosing`, which kills
     ripgrep.
     """
-    command = [
-        find_program_or_fail(workspace),
-        "--no-config",
-        "--no-messages",
-        "--hidden",
-        "--no-require-git",
-        "--color=never",
-        "-g",
-        "!.git",
-    ]
+    command = [find_program_or_fail(workspace), "--no-config", "--no-messages", "--hidden", "--no-require-git"]
+    command += ["--color=never", "-g", "!.git"]
     kedgeignore = directory / KEDGEIGNORE
     # After our own ignore file, because the last one has precedence.
     ignored = ["--ignore-file", str(kedgeignore)] if kedgeignore.is_file() else []
