@@ -67,7 +67,13 @@ def test_an_answer_that_is_cut_off_is_a_drop(stream: bytes) -> None:
     [
         b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
         b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 20\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 000 OK\r\nContent-Length: 0\r\n\r\n",  # 0 stands for no answer
         b"x" * 70_000,
+        b"HTTP/1.1 200 OK\r\n" + b"a: 1\r\na: 2\r\n" * 6_000 + b"\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 3_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 12_000,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 70_000,
@@ -108,6 +114,11 @@ def test_a_tunnel_is_open_whatever_the_proxy_says_of_the_connection(head: bytes)
 
 def test_a_connection_with_bytes_after_the_answer_is_not_used_again() -> None:
     assert not parsed(SIZED + b"HTTP/1.1 408 Request Timeout\r\n\r\n")[0].is_reusable
+
+
+def test_many_chunks_are_no_flood_of_headers() -> None:
+    _, found = parsed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1;note\r\nx\r\n" * 20_000)
+    assert len(found) == 20_000
 
 
 def test_a_request_says_how_long_its_body_is() -> None:

@@ -48,6 +48,7 @@ class ResponseParser:
         self._buffer = bytearray()
         self._parse = self._parse_head
         self._left = 0  # bytes of the body, or of the chunk, still to come
+        self._head_bytes = 0  # of interim answers, chunk sizes and trailers since the last byte of the body
         self._body: list[bytes] = []
 
     @property
@@ -74,16 +75,13 @@ class ResponseParser:
     # Each state consumes what it can of the buffer and returns whether the next state can go on.
 
     def _parse_head(self) -> bool:
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._buffer) > MAX_HEAD_BYTES:
-                raise BrokenResponse("the answer is not HTTP")
+        head = self._take_until(b"\r\n\r\n")
+        if head is None:
             return False
-        first, *fields = bytes(self._buffer[:end]).decode("latin-1").split("\r\n")
-        del self._buffer[: end + 4]
+        first, *fields = head.decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
-        code = rest[:3]
-        if not version.startswith("HTTP/1.") or not code.isdecimal():
+        code = rest.partition(" ")[0]
+        if version not in ("HTTP/1.0", "HTTP/1.1") or len(code) != 3 or not code.isdecimal() or code < "100":
             raise BrokenResponse("the answer is not HTTP")
         if code.startswith("1"):
             return True  # an interim answer: the final one follows
@@ -130,7 +128,7 @@ class ResponseParser:
         return False
 
     def _parse_chunk_size(self) -> bool:
-        line = self._take_line()
+        line = self._take_until(b"\r\n")
         if line is None:
             return False
         size = line.partition(b";")[0].rstrip()
@@ -148,7 +146,7 @@ class ResponseParser:
         return True
 
     def _parse_chunk_end(self) -> bool:
-        line = self._take_line()
+        line = self._take_until(b"\r\n")
         if line is None:
             return False
         if line:
@@ -157,25 +155,28 @@ class ResponseParser:
         return True
 
     def _parse_trailer(self) -> bool:
-        line = self._take_line()
+        line = self._take_until(b"\r\n")
         if line is None:
             return False
         self.is_complete = not line
         return True
 
-    def _take_line(self) -> bytes | None:
-        end = self._buffer.find(b"\r\n")
+    def _take_until(self, separator: bytes) -> bytes | None:
+        """Return the bytes before a separator, None if it has not arrived. Bounds what is not part of the body."""
+        end = self._buffer.find(separator)
+        if self._head_bytes + (end if end >= 0 else len(self._buffer)) > MAX_HEAD_BYTES:
+            raise BrokenResponse("the answer is not HTTP, or has too many headers")
         if end < 0:
-            if len(self._buffer) > MAX_HEAD_BYTES:
-                raise BrokenResponse("the answer is not HTTP")
             return None
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 2]
-        return line
+        taken = bytes(self._buffer[:end])
+        del self._buffer[: end + len(separator)]
+        self._head_bytes += end + len(separator)
+        return taken
 
     def _take_body(self) -> None:
         piece = bytes(self._buffer[: self._left])
         del self._buffer[: len(piece)]
         self._left -= len(piece)
         if piece:
+            self._head_bytes = 0
             self._body.append(piece)
