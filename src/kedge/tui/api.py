@@ -162,10 +162,10 @@ class Api:
     async def jobs(self) -> list[Job]:
         return (await self.call("GET", "/jobs", type=JobList)).jobs
 
-    async def files(self, search: str, limit: int = 20) -> list[str]:
+    async def files(self, search: str) -> list[str]:
         from kedge.protocol.api import Files
 
-        return (await self.call("GET", f"/files{build_query(q=search, limit=limit)}", type=Files)).files
+        return (await self.call("GET", f"/files{build_query(q=search, limit=20)}", type=Files)).files
 
     async def user_commands(self) -> list[UserCommand]:
         from kedge.protocol.api import UserCommands

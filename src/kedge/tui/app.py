@@ -52,7 +52,7 @@ class KedgeApp(App[int]):
         self.launch = launch
         self.settings = Settings()
         self.workspace = WorkspaceState(partial(react, self))
-        self.sync = Sync(self.workspace, self._connect, self._draw_soon)
+        self.sync = Sync(self.workspace, self._connect, lambda: self.chat.draw_soon())
         self.api = Api(self.sync.ready)
         self.chat = ChatScreen(self.workspace, self.sync, self.api, mode=launch.mode)
         self.problem: SpawnRefused | None = None  # why no server could be started
@@ -147,7 +147,7 @@ class KedgeApp(App[int]):
             problems.append(f"Unknown actions in [tui.keys]: {names}. {self.chat.key('help')} lists all.")
         if problems:
             self.chat.hint(" ".join(problems))
-        self._draw_soon()
+        self.chat.draw_soon()
 
     # models
 
@@ -160,7 +160,7 @@ class KedgeApp(App[int]):
         current = find_current_model(offered, self.launch.model, session.model if session else None)
         self.chat.model = current.name if current.is_ready else ""
         self.chat.window = current.context_window
-        self._draw_soon()
+        self.chat.draw_soon()
         return current.is_ready
 
     @work(group="dialog")
@@ -196,9 +196,6 @@ class KedgeApp(App[int]):
         return await self.push_screen_wait(dialog)
 
     # updates
-
-    def _draw_soon(self) -> None:
-        self.chat.draw_soon()
 
     @work(group="reading")
     async def read(self, read: Read, session_id: str) -> None:

@@ -66,7 +66,7 @@ class ActivityInfo(NamedTuple):
 
 
 class Activity(QuietText):
-    """The line above the editor: a hint, or what the session is info. Its timer runs only while it is busy."""
+    """The line above the editor: a hint, or the session's activity. Its timer runs only while it is busy."""
 
     def __init__(self) -> None:
         super().__init__()

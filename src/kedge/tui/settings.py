@@ -58,21 +58,17 @@ def format_keys(keys: Iterable[str]) -> str:
 
 def bindings() -> list[Binding]:
     """Bindings of the main screen. `[tui.keys]` refers to their ids."""
-    return [
-        Binding(
-            key.keys, f"screen.{_action(key)}", key.help, id=key.action, show=False, priority=key.action != "escape"
-        )
-        for key in KEYS
-    ]
-
-
-def _action(key: Key) -> str:
-    return f"run_command({key.command!r})" if key.command else key.action
+    found: list[Binding] = []
+    for name, keys, about, _, command in KEYS:
+        action = f"screen.run_command({command!r})" if command else f"screen.{name}"
+        found.append(Binding(keys, action, about, id=name, show=False, priority=name != "escape"))
+    return found
 
 
 _KEYS = "tui.keys."
-_IDS = {key.action: f"editor.{key.action}" for key in EDITOR_KEYS if key.help} | {
-    key.action: key.action for key in KEYS
+_IDS = {
+    **{key.action: f"editor.{key.action}" for key in EDITOR_KEYS if key.help},
+    **{key.action: key.action for key in KEYS},
 }
 
 

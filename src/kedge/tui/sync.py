@@ -110,7 +110,9 @@ class Sync:
 
         match envelope.type:
             case "connected":
-                self._on_connected(client)
+                self.state, self.error = "live", ""
+                if not self.is_read:
+                    self._read_all(client)
             case "stream_reset":
                 self._reset(client)
             case name if name in KNOWN_TYPES:
@@ -122,11 +124,6 @@ class Sync:
                     self.workspace.take(event)
             case _:
                 pass
-
-    def _on_connected(self, client: AsyncClient) -> None:
-        self.state, self.error = "live", ""
-        if not self.is_read:
-            self._read_all(client)
 
     async def _on_lost(self, policy: ReconnectPolicy, error: Exception) -> None:
         self.state, self.error = "lost", str(error)

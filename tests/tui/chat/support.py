@@ -100,7 +100,6 @@ def call(
     return CallBlock(
         key=key or name,
         revision=revision,
-        call_id="1",
         name=name,
         input=given,
         state=state,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.tui.chat.partial_json import parse_partial
+from kedge.tui.chat.calls import parse_partial
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-999, 999) | st.text(max_size=12),

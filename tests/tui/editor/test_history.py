@@ -76,7 +76,7 @@ async def test_a_search_finds_and_what_it_replaces_can_be_yanked(tmp_path: Path)
         await ui.until(lambda: ui.app.popup == ["fix the parser"])
         await ui.press("enter")
         assert (ui.text, ui.app.submitted, ui.app.popup) == ("fix the parser", [], [])
-        assert ui.editor.kills.texts == ["fix the"]
+        assert list(ui.editor.kills) == ["fix the"]
         await ui.press("ctrl+underscore")
         assert ui.text == "fix the"
 

@@ -41,7 +41,7 @@ async def _play(acts: list[str]) -> None:
             await _do(ui, act, typed)
         await ui.pilot.pause()
         editor = ui.editor
-        kept = [*(content.expanded for content in editor.unsaved), *editor.kills.texts]
+        kept = [*(content.expanded for content in editor.unsaved), *editor.kills]
         kept += [draft.text for draft in editor.outbox.drafts]
         kept += [content.expanded for content in store.history.entries()]
         kept += [chip.text or "" for chip in editor.chips.chips]

@@ -130,7 +130,7 @@ async def test_lines_are_cut_and_brought_back_as_in_a_shell() -> None:
         await ui.press("ctrl+y")
         assert ui.text == "one "
         await ui.press("ctrl+a", "ctrl+k")
-        assert (ui.text, ui.editor.kills.texts[-1]) == ("", "one ")
+        assert (ui.text, ui.editor.kills[-1]) == ("", "one ")
         await ui.press("ctrl+y", "ctrl+j", "ctrl+u")
         assert ui.text == "one "
         await ui.press("ctrl+underscore")

@@ -305,7 +305,7 @@ def test_a_shell_command_shows_its_output_and_then_its_exit_code(log: Log) -> No
 
 def test_a_result_that_was_read_is_done_unless_it_is_only_announced(log: Log) -> None:
     def calls() -> dict[str, str]:
-        return {block.call_id: block.state for block in log.blocks if isinstance(block, CallBlock)}
+        return {block.key.partition(":")[2]: block.state for block in log.blocks if isinstance(block, CallBlock)}
 
     log.run("r", "running")
     parts: list[Part] = [ToolCall("a", "bash", "{}", True), ToolCall("b", "bash", "{}", True), Finish("tool_use")]
@@ -322,7 +322,7 @@ def test_a_result_that_was_read_is_done_unless_it_is_only_announced(log: Log) ->
     fresh = WorkspaceState(log.happened.append).open_session("s")
     for session in (log.session, fresh):
         session.read([_message(*each) for each in stored], 99)
-    states = {block.call_id: block.state for block in build_blocks(fresh) if isinstance(block, CallBlock)}
+    states = {block.key.partition(":")[2]: block.state for block in build_blocks(fresh) if isinstance(block, CallBlock)}
     assert states == {"a": "done", "b": "running"}
     assert calls() == {"a": "done", "b": "running"}
 

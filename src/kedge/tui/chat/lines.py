@@ -84,8 +84,8 @@ def make_strip(segments: Sequence[Segment], width: int, fill: Style = PLAIN) -> 
     return Strip([*strip, Segment(" " * missing, fill)], width)
 
 
-def make_strips(lines: Iterable[Sequence[Segment]], width: int, fill: Style = PLAIN) -> list[Strip]:
-    return [make_strip(each, width, fill) for each in lines]
+def make_strips(lines: Iterable[Sequence[Segment]], width: int) -> list[Strip]:
+    return [make_strip(each, width) for each in lines]
 
 
 def _find_breaks(text: str, width: int) -> list[tuple[int, int]]:

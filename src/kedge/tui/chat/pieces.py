@@ -64,11 +64,9 @@ class Piece:
         return max(1, self._newlines, self._chars // max(1, width - 4) + 1)
 
 
-def _draw_interrupted(width: int, palette: Palette) -> list[Line]:
-    return wrap([Segment("■ Interrupted: this is not the answer", palette.muted)], width)
-
-
-INTERRUPTED = Piece(_draw_interrupted, lines=1)  # below the text of an attempt that failed
+INTERRUPTED = Piece(  # below the text of an attempt that failed
+    lambda width, palette: wrap([Segment("■ Interrupted: this is not the answer", palette.muted)], width), lines=1
+)
 
 
 def make_pieces(block: Block, view: ViewOptions) -> list[Piece]:

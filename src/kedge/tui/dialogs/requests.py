@@ -39,15 +39,8 @@ class PermissionDialog(GuardedDialog[PermissionAction]):
         Binding("d,n", "give('deny')", "deny"),
         Binding("v", "split", "side by side"),
         *(
-            Binding(key, f"scroll('{how}')", show=False)
-            for key, how in {
-                "up": "up",
-                "down": "down",
-                "pageup": "page_up",
-                "pagedown": "page_down",
-                "home": "home",
-                "end": "end",
-            }.items()
+            Binding(how.replace("_", ""), f"scroll('{how}')", show=False)
+            for how in ("up", "down", "page_up", "page_down", "home", "end")
         ),
     ]
 

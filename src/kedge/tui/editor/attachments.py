@@ -46,7 +46,9 @@ def read_attachment(path: Path) -> Attachment:
     except (OSError, ValueError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise AttachmentRejected(f"{path.name} cannot be read: {why}") from error
-    return make_attachment(path.name, _detect_type(path.suffix, content), content)
+    # An image's first bytes are trusted before its file name.
+    mime_type = detect_image_type(content) or _TYPES.get(path.suffix.lower(), "application/octet-stream")
+    return make_attachment(path.name, mime_type, content)
 
 
 def make_attachment(name: str, mime_type: str, content: bytes) -> Attachment:
@@ -93,8 +95,3 @@ def read_mentioned(text: str, directory: Path, attached: Iterable[Attachment] = 
             found.append(attachment)
             break
     return found
-
-
-def _detect_type(suffix: str, content: bytes) -> str:
-    """Trust an image's first bytes before its file name."""
-    return detect_image_type(content) or _TYPES.get(suffix.lower(), "application/octet-stream")

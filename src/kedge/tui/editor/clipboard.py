@@ -1,4 +1,4 @@
-"""Pasting: dropped file names, and images from the system clipboard; and the text that keys deleted, to be yanked."""
+"""Pasting: dropped file names, and images from the system clipboard; and the ranges of text that keys delete."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_dropped_files(text: str) -> list[Path]:
     except ValueError:
         words = []
     for names in (words, [text]):  # the text itself: not every terminal quotes
-        paths = [_to_path(name) for name in names]
+        paths = [Path(unquote(urlsplit(name).path) if name.startswith("file://") else name) for name in names]
         if 0 < len(paths) <= _MAX_NAMES and all(_is_file(path) for path in paths):
             return paths
     return []
@@ -67,12 +67,6 @@ def program_environ(directory: Path | None) -> Mapping[str, str]:
     from kedge.files.environment import with_safe_path
 
     return os.environ if directory is None else with_safe_path(os.environ, directory)
-
-
-def _to_path(name: str) -> Path:
-    if name.startswith("file://"):
-        return Path(unquote(urlsplit(name).path))
-    return Path(name)
 
 
 def _is_file(path: Path) -> bool:
@@ -111,16 +105,7 @@ async def _read_output(*command: str, environ: Mapping[str, str]) -> bytes:
     return bytes(data)
 
 
-MAX_KILLS = 50
 _LAST_WORD = re.compile(r"\S*\s*$")
-
-
-class KillRing:
-    def __init__(self) -> None:
-        self.texts: list[str] = []  # newest last
-
-    def add(self, text: str) -> None:
-        self.texts = [*self.texts, text][-MAX_KILLS:]
 
 
 def line_start(document: DocumentBase, cursor: Location) -> Location:

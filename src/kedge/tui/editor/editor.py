@@ -7,6 +7,7 @@ chips, kill ring, completion, history and the store of unsent drafts.
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -25,7 +26,6 @@ from kedge.protocol.validation import check_command, check_prompt
 from kedge.tui.editor import attachments
 from kedge.tui.editor.attachments import AttachmentRejected
 from kedge.tui.editor.clipboard import (
-    KillRing,
     find_dropped_files,
     is_long,
     line_end,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kedge.protocol.runs import Attachment
 
 MAX_FOUND = 50  # entries of the history in a search
+MAX_KILLS = 50
 PLACEHOLDER = "Ask anything… (@ files, / commands, ! shell)"
 
 
@@ -77,7 +78,7 @@ class PromptEditor(TextArea, inherit_bindings=False):
         self.chips = ChipRegistry()  # first: the text area's constructor calls hooks that use it
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER)
         self.directory = directory
-        self.kills = KillRing()
+        self.kills: deque[str] = deque(maxlen=MAX_KILLS)  # texts that keys deleted, newest last
         self._store = store or EditorStore()
         self._completer = Completer(self, files, commands, self.recall)
         self._walk = HistoryWalk(self._store.history)
@@ -88,7 +89,7 @@ class PromptEditor(TextArea, inherit_bindings=False):
     @property
     def unsaved(self) -> list[Content]:
         """Everything to save: unconfirmed drafts, changed history entries, the text."""
-        return [*self.outbox.contents, *self._walk.changed, self.content]
+        return [*self.outbox.contents, *self._walk.changed.values(), self.content]
 
     def on_mount(self) -> None:
         *older, newest = self._store.take_over_drafts() or [Content()]
@@ -311,14 +312,14 @@ class PromptEditor(TextArea, inherit_bindings=False):
         self._kill(word_start(self.document, self.cursor_location))
 
     def action_yank(self) -> None:
-        if self.kills.texts:
-            self.insert_text(self.kills.texts[-1])
+        if self.kills:
+            self.insert_text(self.kills[-1])
 
     def _kill(self, to: Location) -> None:
         """Cut the selection, or from the cursor to `to`."""
         start, end = sorted((self.cursor_location, to) if self.selection.is_empty else self.selection)
         if start != end:
-            self.kills.add(self.delete(start, end, maintain_selection_offset=False).replaced_text)
+            self.kills.append(self.delete(start, end, maintain_selection_offset=False).replaced_text)
 
     # history
 
@@ -352,7 +353,7 @@ class PromptEditor(TextArea, inherit_bindings=False):
     def recall(self, text: str) -> None:
         """Show an entry chosen from a search. The replaced text can be yanked back."""
         if self.text.strip():
-            self.kills.add(self.text)
+            self.kills.append(self.text)
         entries = {each.text: each for each in self._store.history.entries()}
         self.set_content(entries.get(text, Content(text)))
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from kedge.protocol.address import is_process_alive
+from kedge.protocol.address import is_process_alive, open_private
 from kedge.tui.editor.draft import Content
 
 if TYPE_CHECKING:
@@ -80,12 +80,8 @@ class History:
             self._refresh()
             if self._stored and self._stored[-1].text == text:
                 return True
-            with self._lock_file():
-                file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                try:
-                    os.write(file, msgspec.json.encode(_Line(text)) + b"\n")
-                finally:
-                    os.close(file)
+            with self._lock_file(), open(self._path, "ab", buffering=0, opener=open_private) as file:
+                file.write(msgspec.json.encode(_Line(text)) + b"\n")
         except (OSError, UnicodeError):
             return False
         return True
@@ -112,23 +108,23 @@ class History:
             lines = self._path.read_bytes().splitlines()[-MAX_ENTRIES:]
             while lines and sum(map(len, lines)) > MAX_FILE_BYTES // 2:
                 del lines[: max(1, len(lines) // 4)]
-            temporary = self._path.with_suffix(".new")
-            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(file, "wb") as writing:
-                writing.write(b"".join(line + b"\n" for line in lines))
-            temporary.replace(self._path)
+            _replace_file(self._path, b"".join(line + b"\n" for line in lines))
         return lines
 
     @contextlib.contextmanager
     def _lock_file(self) -> Generator[None]:
         assert self._path is not None
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with open(self._path.with_suffix(".lock"), "ab", opener=open_private) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(file)
+
+
+def _replace_file(path: Path, data: bytes) -> None:
+    temporary = path.with_suffix(".new")
+    with open(temporary, "wb", opener=open_private) as file:
+        file.write(data)
+    temporary.replace(path)
 
 
 def _decode_content(line: bytes) -> Content | None:
@@ -195,12 +191,7 @@ class EditorStore:
             if len(data) > MAX_DRAFT_BYTES:
                 return
             self._drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = path.with_suffix(".new")
-            with os.fdopen(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
-            ) as file:
-                file.write(data)
-            temporary.replace(path)
+            _replace_file(path, data)
 
 
 class DraftSaver:
@@ -250,9 +241,10 @@ class HistoryWalk:
         self._edits: dict[int, Content] = {}
 
     @property
-    def changed(self) -> list[Content]:
-        """Texts that were edited and are not shown now."""
-        return [content for at, content in sorted(self._edits.items()) if at != self._at and not content.is_blank]
+    def changed(self) -> dict[int, Content]:
+        """Texts that were edited and are not shown now, by their place in the history."""
+        edits = sorted(self._edits.items(), key=lambda edit: edit[0])
+        return {at: content for at, content in edits if at != self._at and not content.is_blank}
 
     def older(self, current: Content) -> Content | None:
         """Return the entry before; None if there is none."""
@@ -270,8 +262,7 @@ class HistoryWalk:
 
     def finish(self) -> Unfinished:
         """End the walk, because the shown entry was submitted."""
-        end = len(self._entries)
-        changed = {at: content for at, content in self._edits.items() if at != self._at and not content.is_blank}
+        end, changed = len(self._entries), self.changed
         self._entries, self._at, self._edits = [], 0, {}
         return Unfinished(changed.pop(end, None), list(changed.values()))
 

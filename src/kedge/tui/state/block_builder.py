@@ -72,7 +72,6 @@ def _build_message(session: SessionState, message: MessageState) -> Iterator[Blo
             yield NoteBlock(
                 key=f"{message.id}:summary",
                 revision=message.revision,
-                message_id=message.id,
                 kind="summary",
                 text="Conversation summarized" if message.is_finished else "Summarizing the conversation…",
                 details=message.text,
@@ -91,26 +90,12 @@ def _build_part(session: SessionState, message: MessageState, index: int, part: 
     key, revision = f"{message.id}:{index}", part.revision * 4 + is_open * 2 + is_interrupted
     match part.type:
         case "text" if part.text.strip():
-            return TextBlock(
-                key=key,
-                revision=revision,
-                message_id=message.id,
-                text=part.text,
-                is_open=is_open,
-                is_interrupted=is_interrupted,
-            )
+            return TextBlock(key=key, revision=revision, text=part.text, is_open=is_open, is_interrupted=is_interrupted)
         case "reasoning":
             is_redacted = isinstance(part.value, Reasoning) and part.value.redacted
             if not part.text.strip() and not is_redacted:
                 return None
-            return ReasoningBlock(
-                key=key,
-                revision=revision,
-                message_id=message.id,
-                text=part.text,
-                is_open=is_open,
-                is_redacted=is_redacted,
-            )
+            return ReasoningBlock(key=key, revision=revision, text=part.text, is_open=is_open, is_redacted=is_redacted)
         case "tool_call":
             return _build_call(session, message, part)
         case _:
@@ -124,7 +109,6 @@ def _build_prompt(session: SessionState, message: MessageState) -> Iterator[Bloc
             yield ShellBlock(
                 key=f"{message.id}:{index}",
                 revision=part.revision * 2 + is_open,
-                message_id=message.id,
                 command=part.value.command,
                 output=part.text,
                 exit_code=part.value.exit_code,
@@ -136,13 +120,8 @@ def _build_prompt(session: SessionState, message: MessageState) -> Iterator[Bloc
         if isinstance(part.value, File | Image)
     )
     if message.text or names:
-        yield PromptBlock(
-            key=f"prompt:{message.id}",
-            revision=message.revision,
-            message_id=message.id,
-            text=message.text,
-            attachments=names,
-        )
+        key = f"prompt:{message.id}"
+        yield PromptBlock(key=key, revision=message.revision, text=message.text, attachments=names)
 
 
 def _build_call(session: SessionState, message: MessageState, part: AssembledPart) -> CallBlock:
@@ -160,8 +139,6 @@ def _build_call(session: SessionState, message: MessageState, part: AssembledPar
     return CallBlock(
         key=f"{message.id}:{call.id}",
         revision=changes * len(_STATES) + _STATES.index(state),
-        message_id=message.id,
-        call_id=call.id,
         name=call.name,
         input=part.text,
         state=state,
@@ -237,7 +214,7 @@ def _build_end(session: SessionState, run_id: str) -> Iterator[Block]:
             yield NoteBlock(key=f"end:{run_id}", kind="error", text=end.error)
     elif (answer := _find_answer(session, end.message_id, run_id)) and answer.role == "assistant":  # no shell command
         reason = answer.finish.reason if answer.finish else None
-        yield EndBlock(key=f"end:{run_id}", message_id=answer.id, reason=reason, model=answer.model, usage=end.usage)
+        yield EndBlock(key=f"end:{run_id}", reason=reason, model=answer.model, usage=end.usage)
 
 
 def _build_note(event: AgentEvent, key: str) -> NoteBlock | None:

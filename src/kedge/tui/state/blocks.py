@@ -15,7 +15,6 @@ CallState = Literal["writing", "asking", "waiting", "running", "done", "failed",
 class Block(msgspec.Struct, kw_only=True):
     key: str  # stays the same for as long as the block exists
     revision: int = 0  # another number whenever the block looks different
-    message_id: str | None = None
 
 
 class PromptBlock(Block, kw_only=True):
@@ -41,7 +40,6 @@ class ReasoningBlock(Block, kw_only=True):
 class CallBlock(Block, kw_only=True):
     """A tool call and its result."""
 
-    call_id: str
     name: str
     input: str  # JSON, incomplete while the model writes it
     state: CallState

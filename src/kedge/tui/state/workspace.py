@@ -91,18 +91,15 @@ class WorkspaceState:
 
     def read_sessions(self, sessions: Iterable[Session]) -> None:
         for session in sessions:
-            if not self._was_streamed(session.id):
+            if session.id not in (self._streamed or ()):
                 self.sessions[session.id] = session
         self.revision += 1
 
     def read_runs(self, runs: Iterable[Run]) -> None:
         for run in runs:
-            if not self._was_streamed(run.run_id):
+            if run.run_id not in (self._streamed or ()):
                 self._take_run(run)
         self.revision += 1
-
-    def _was_streamed(self, id: str) -> bool:
-        return self._streamed is not None and id in self._streamed
 
     def _mark_streamed(self, id: str) -> None:
         if self._streamed is not None:
@@ -207,10 +204,9 @@ class WorkspaceState:
 
     def _find_open(self, session_id: str) -> SessionState | None:
         """Return the state of a session that is open, or whose parent is."""
-        state = self.open_sessions.get(session_id)
-        return (
-            self.open_session(session_id) if state is None and self._open_parent_of(session_id) is not None else state
-        )
+        if self._open_parent_of(session_id) is not None:
+            return self.open_session(session_id)
+        return self.open_sessions.get(session_id)
 
     def _open_parent_of(self, session_id: str) -> SessionState | None:
         return self.open_sessions.get(self.parent_of(session_id) or "")
