@@ -154,7 +154,7 @@ def test_a_variable_that_comes_first_is_pointed_out(kedge: Kedge) -> None:
 def test_on_a_terminal_the_provider_is_chosen_and_the_key_is_not_shown(home: Keyless, kedge: Kedge) -> None:
     shown = on_a_terminal(kedge, [(b"Provider: ", b"1\n"), (b"(not shown): ", f"{RIGHT}\n".encode())])
     assert b"  1  openai       OpenAI\r\n" in shown
-    assert b"in the file" in shown
+    assert b"Stored the API key" in shown
     assert RIGHT.encode() not in shown
     assert stored(home) == {"openai": RIGHT}
 

@@ -76,4 +76,4 @@ class BashTurn:
             writer = await ctx.begin_tool_result(message.id, f"call-{number}", "bash")
             params = BashParams(command=line.removeprefix("&"), run_in_background=line.startswith("&"))
             output = await BASH.run(TurnHands(ctx, self._jobs, writer, self._scratch, self._sandbox), params)
-            await writer.finish(output.content, metadata=output.metadata)
+            await writer.finish(output.text, metadata=output.metadata)
