@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kedge.server import http_connection
-from kedge.server.app import Receive, Scope, Send
+from kedge.server.exchange import Exchange
 from kedge.server.listener import Listener
 from tests.server.client import LIMIT_S, Client
 from tests.server.process import Place, Server
@@ -171,14 +171,14 @@ async def listening(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[int]:
     monkeypatch.setattr(http_connection, "BODY_S", HEAD_S)
     monkeypatch.setattr(http_connection, "MIN_BODY_BYTES", 100)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        while scope["path"] == "/read" and (await receive()).get("more_body"):
+    async def app(exchange: Exchange) -> None:
+        while exchange.path == "/read" and not exchange.is_body_read and await exchange.read() is not None:
             pass
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        while scope["path"] == "/stream":
-            await send({"type": "http.response.body", "body": b"tick", "more_body": True})
+        await exchange.start(200, {})
+        while exchange.path == "/stream":
+            await exchange.send(b"tick", is_end=False)
             await asyncio.sleep(0.02)
-        await send({"type": "http.response.body", "body": b"done"})
+        await exchange.send(b"done", is_end=True)
 
     sock = socket.create_server(("127.0.0.1", 0))
     listener = Listener(sock, app, _is_nobodys)

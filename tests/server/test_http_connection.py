@@ -7,13 +7,13 @@ import logging
 import ssl
 import subprocess
 import tracemalloc
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kedge.server import http_connection
-from kedge.server.app import Receive, Scope, Send
+from kedge.server.exchange import Exchange
 from kedge.server.http_connection import HttpConnection, OpenConnections
 from tests.server.client import LIMIT_S
 from tests.server.wire import BUFFER_BYTES, Served, echo, feed
@@ -22,20 +22,23 @@ GET, POST = b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n", b"POST / HTTP/1.1\r\nHost: x\
 KIB = 1024
 
 
-def start(*headers: tuple[bytes, bytes], status: int = 200) -> dict[str, Any]:
-    return {"type": "http.response.start", "status": status, "headers": headers}
+Act = Callable[[Exchange], Awaitable[None]]
 
 
-def body(data: bytes, *, more: bool = False) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": data, "more_body": more}
+def start(*headers: tuple[str, str], status: int = 200) -> Act:
+    return lambda exchange: exchange.start(status, dict(headers))
 
 
-async def answer_path(scope: Scope, receive: Receive, send: Send) -> None:
+def body(data: bytes, *, more: bool = False) -> Act:
+    return lambda exchange: exchange.send(data, is_end=not more)
+
+
+async def answer_path(exchange: Exchange) -> None:
     """The more requests come before it, the sooner it is done."""
-    for _ in range(10 - len(scope["path"]) % 10):
+    for _ in range(10 - len(exchange.path) % 10):
         await asyncio.sleep(0)
-    await send(start((b"content-length", b"%d" % len(scope["path"]))))
-    await send(body(scope["path"].encode()))
+    await exchange.start(200, {"content-length": str(len(exchange.path))})
+    await exchange.send(exchange.path.encode(), is_end=True)
 
 
 @pytest.mark.parametrize("size", [1, 100, 10_000_000])
@@ -55,7 +58,7 @@ async def test_pipelined_requests_are_answered_in_their_order(size: int) -> None
 
 
 async def test_requests_behind_one_that_takes_long_are_bounded() -> None:
-    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+    async def never(exchange: Exchange) -> None:
         await asyncio.Event().wait()
 
     served = Served(never)
@@ -76,13 +79,12 @@ async def test_requests_behind_one_that_takes_long_are_bounded() -> None:
 async def test_a_body_that_is_not_read_stops_the_client_and_arrives_whole() -> None:
     may_read, read = asyncio.Event(), bytearray()
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(exchange: Exchange) -> None:
         await may_read.wait()
-        while (message := await receive()).get("more_body"):
-            read.extend(message["body"])
-        read.extend(message["body"])
-        await send(start())
-        await send(body(b"done"))
+        while not exchange.is_body_read:
+            read.extend(await exchange.read() or b"")
+        await exchange.start(200, {})
+        await exchange.send(b"done", is_end=True)
 
     served, piece, sent = Served(app), b"x" * 10_000, 0
     served.wire.feed(POST % 1_000_000)
@@ -105,13 +107,13 @@ async def test_a_body_that_is_not_read_stops_the_client_and_arrives_whole() -> N
 async def test_a_reader_that_stalls_holds_up_the_application() -> None:
     sent = 0
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(exchange: Exchange) -> None:
         nonlocal sent
-        await send(start())
+        await exchange.start(200, {})
         for _ in range(100):
-            await send(body(b"x" * 10_000, more=True))
+            await exchange.send(b"x" * 10_000, is_end=False)
             sent += 10_000
-        await send(body(b""))
+        await exchange.send(b"", is_end=True)
 
     served = Served(app, is_stalled=True)
     await feed(served.wire, [GET % b"/"], at_leisure=True)
@@ -121,23 +123,22 @@ async def test_a_reader_that_stalls_holds_up_the_application() -> None:
     assert (sent, served.wire.written[-5:]) == (1_000_000, b"0\r\n\r\n")
 
 
-WRONG: dict[str, tuple[list[Any], str]] = {
+WRONG: dict[str, tuple[list[Act | Exception], str]] = {
     "nothing": ([], "500"),
     "raises at once": ([ValueError()], "500"),
-    "no body": ([start((b"content-length", b"1"))], "500"),
-    "raises before the body": ([start((b"content-length", b"1")), ValueError()], "500"),
+    "no body": ([start(("content-length", "1"))], "500"),
+    "raises before the body": ([start(("content-length", "1")), ValueError()], "500"),
     "a body first": ([body(b"x")], "500"),
-    "too long": ([start((b"content-length", b"1")), body(b"ab")], "500"),
-    "too short": ([start((b"content-length", b"3")), body(b"ab")], "500"),
+    "too long": ([start(("content-length", "1")), body(b"ab")], "500"),
+    "too short": ([start(("content-length", "3")), body(b"ab")], "500"),
     "a body where there is none": ([start(status=204), body(b"ab")], "500"),
-    "a line end in a header": ([start((b"a", b"b\r\nc: d")), body(b"")], "500"),
-    "no name": ([start((b"a b", b"c")), body(b"")], "500"),
-    "two lengths": ([start((b"content-length", b"1"), (b"content-length", b"2")), body(b"a")], "500"),
-    "own framing": ([start((b"transfer-encoding", b"chunked")), body(b"a")], "500"),
+    "a line end in a header": ([start(("a", "b\r\nc: d")), body(b"")], "500"),
+    "no name": ([start(("a b", "c")), body(b"")], "500"),
+    "own framing": ([start(("transfer-encoding", "chunked")), body(b"a")], "500"),
     "raises in a stream": ([start(), body(b"x", more=True), ValueError()], "aborted"),
     "a stream without end": ([start(), body(b"x", more=True)], "aborted"),
-    "too long in the end": ([start((b"content-length", b"3")), body(b"ab", more=True), body(b"cd")], "aborted"),
-    "too short in the end": ([start((b"content-length", b"3")), body(b"a", more=True), body(b"b")], "aborted"),
+    "too long in the end": ([start(("content-length", "3")), body(b"ab", more=True), body(b"cd")], "aborted"),
+    "too short in the end": ([start(("content-length", "3")), body(b"a", more=True), body(b"b")], "aborted"),
     "two starts": ([start(), start(), body(b"")], "aborted"),
     "raises behind the end": ([start(), body(b"x"), ValueError()], "200"),
     "two ends": ([start(), body(b"x"), body(b"y")], "200"),
@@ -148,13 +149,13 @@ WRONG: dict[str, tuple[list[Any], str]] = {
 async def test_an_application_that_fails_is_never_answered_for_silently(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    messages, expected = WRONG[name]
+    acts, expected = WRONG[name]
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        for message in messages:
-            if isinstance(message, Exception):
-                raise message
-            await send(message)
+    async def app(exchange: Exchange) -> None:
+        for act in acts:
+            if isinstance(act, Exception):
+                raise act
+            await act(exchange)
 
     served = Served(app)
     await feed(served.wire, [GET % b"/"], at_leisure=True)
@@ -173,17 +174,15 @@ async def test_an_application_that_fails_is_never_answered_for_silently(
 async def test_a_client_may_leave_at_any_point(path: bytes, is_eof: bool, caplog: pytest.LogCaptureFixture) -> None:
     ended: list[str] = []
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == "/read":
-            while (await receive())["type"] != "http.disconnect":
-                pass
-        await send(start())
-        for _ in range(100 if scope["path"] == "/stall" else 3):
-            await send(body(b"x" * 10_000, more=True))
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        await send(body(b""))
-        ended.append(scope["path"])
+    async def app(exchange: Exchange) -> None:
+        if exchange.path == "/read":
+            await exchange.wait_for_disconnect()
+        await exchange.start(200, {})
+        for _ in range(100 if exchange.path == "/stall" else 3):
+            await exchange.send(b"x" * 10_000, is_end=False)
+        await exchange.wait_for_disconnect()
+        await exchange.send(b"", is_end=True)
+        ended.append(exchange.path)
 
     data = (POST % 10).replace(b"/ ", path + b" ", 1) + b"0123456789" + b"GET / HT"
     for length in range(1, len(data) + 1):
@@ -218,7 +217,7 @@ async def test_the_end_of_a_stream_in_http_1_0_is_the_close_and_head_has_no_body
     assert b"chunked" not in served.wire.written
     assert served.wire.is_closed
     assert served.wire.written.count(b"HTTP/1.1 200") == 1
-    for path in (b"/stream", b"/"):
+    for path in ("/stream", "/"):
         served = Served(echo)
         await feed(served.wire, [(GET % path).replace(b"GET", b"HEAD")], at_leisure=True)
         assert served.wire.written.endswith(b"\r\n\r\n")
@@ -298,16 +297,14 @@ async def test_it_works_over_tls(tmp_path: Path) -> None:
     context.load_cert_chain(certificate, key)
     opened = OpenConnections(set(), set())
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: HttpConnection(echo, opened, {}), "127.0.0.1", 0, ssl=context)
+    server = await loop.create_server(lambda: HttpConnection(echo, opened), "127.0.0.1", 0, ssl=context)
     trusting = ssl.create_default_context(cafile=str(certificate))
     async with asyncio.timeout(LIMIT_S):
         reader, writer = await asyncio.open_connection(
             *server.sockets[0].getsockname(), ssl=trusting, server_hostname="localhost"
         )
         writer.write(
-            POST % 3_000_000
-            + b"x" * 3_000_000
-            + (GET % b"/last").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+            POST % 3_000_000 + b"x" * 3_000_000 + (GET % b"/last").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         )
         answer = await reader.read()
         writer.close()

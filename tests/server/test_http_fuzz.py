@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from tests.server.wire import Served, Wire, echo, feed, settle
+from tests.server.wire import Served, Wire, asgi_echo, echo, feed, settle
 
 SEED = random.SystemRandom().randrange(2**32)
 GET, POST = b"GET / HTTP/1.1\r\nHost: x\r\n", b"POST / HTTP/1.1\r\nHost: x\r\n"
@@ -173,7 +173,7 @@ async def test_noise_is_harmless(number: int, caplog: pytest.LogCaptureFixture) 
 
 async def answer_of_uvicorn(data: bytes) -> bytes:
     config = uvicorn.Config(
-        echo, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False, ws="none"
+        asgi_echo, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False, ws="none"
     )
     config.load()
     loop = asyncio.get_running_loop()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kedge.server.app import App, Receive, Scope, Send
+from kedge.server.exchange import App, Exchange
 from kedge.server.http_connection import HttpConnection, OpenConnections
 
 BUFFER_BYTES = 64 * 1024  # as asyncio's transports have it
@@ -67,7 +67,7 @@ class Served:
 
     def __init__(self, app: App, *, is_stalled: bool = False) -> None:
         self.opened = OpenConnections(set(), set())
-        self.wire = Wire(lambda: HttpConnection(app, self.opened, {}), is_stalled=is_stalled)
+        self.wire = Wire(lambda: HttpConnection(app, self.opened), is_stalled=is_stalled)
 
     @property
     def connection(self) -> HttpConnection:
@@ -94,8 +94,20 @@ async def feed(wire: Wire, pieces: Sequence[bytes], *, at_leisure: bool) -> None
     await settle(wire)
 
 
-async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+async def echo(exchange: Exchange) -> None:
     """Answers with the request, when it has all of it."""
+    body = b""
+    while not exchange.is_body_read:
+        if (piece := await exchange.read()) is None:
+            return
+        body += piece
+    answer = describe(exchange.method, exchange.path, exchange.query, exchange.headers, body)
+    await exchange.start(200, {} if exchange.path == "/stream" else {"content-length": str(len(answer))})
+    await exchange.send(answer, is_end=True)
+
+
+async def asgi_echo(scope: Any, receive: Any, send: Any) -> None:
+    """The same for a server that speaks ASGI."""
     body = b""
     while (message := await receive())["type"] == "http.request":
         body += message["body"]
@@ -103,10 +115,12 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
             break
     else:
         return
-    seen = [scope[key] for key in ("method", "path", "http_version")]
-    seen += [scope[key].decode("latin-1") for key in ("raw_path", "query_string")]
-    seen += [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]]
-    answer = json.dumps([*seen, body.decode("latin-1")]).encode()
+    answer = describe(scope["method"], scope["path"], scope["query_string"], scope["headers"], body)
     headers = [] if scope["path"] == "/stream" else [(b"content-length", b"%d" % len(answer))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": answer})
+
+
+def describe(method: str, path: str, query: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
+    seen = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers]
+    return json.dumps([method, path, query.decode("latin-1"), seen, body.decode("latin-1")]).encode()

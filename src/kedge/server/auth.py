@@ -13,8 +13,10 @@ from kedge.protocol.address import AddressError, TcpAddress, read_token
 from kedge.protocol.api import Proof, ProofQuery
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.proof import MIN_TOKEN_CHARS, format_address
-from kedge.server.app import App, Receive, Scope, Send, decode_query, send_body, send_error
+from kedge.server.app import decode_query, send_error, send_response
 from kedge.server.errors import Forbidden, Unauthorized
+from kedge.server.exchange import App, Exchange
+from kedge.server.http import Response
 
 _HOST = re.compile(
     r"(?:\[(?P<ipv6>[0-9a-f:.]*:[0-9a-f:.]*)\]|(?P<name>[^\s\[\]:@/]+))(?::(?P<port>[0-9]{0,5}))?", re.ASCII
@@ -79,20 +81,20 @@ class AuthMiddleware:
                 self._forwarded.add(format_address((name, port)))
         self._is_remote = not is_loopback(bound.host)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         try:
-            self._check_host(scope)
-            if scope["path"] == proof.PATH and scope["method"] == "GET":
-                await send_body(self._prove(scope), receive, send)
+            self._check_host(exchange.headers)
+            if exchange.path == proof.PATH and exchange.method == "GET":
+                await send_response(Response(self._prove(exchange)), exchange)
                 return
-            self._check_token(scope)
+            self._check_token(exchange.headers)
         except KedgeError as error:
-            await send_error(error, receive, send)
+            await send_error(error, exchange)
         else:
-            await self._app(scope, receive, send)
+            exchange.connection.mark_authenticated()
+            await self._app(exchange)
 
-    def _check_host(self, scope: Scope) -> None:
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
+    def _check_host(self, headers: list[tuple[bytes, bytes]]) -> None:
         hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
         if len(hosts) != 1 or not self._is_known(hosts[0]):
             raise Forbidden(
@@ -102,16 +104,16 @@ class AuthMiddleware:
             if name == b"origin" and value.decode("latin-1").lower() != f"http://{hosts[0].lower()}":
                 raise Forbidden("forbidden_origin", "Requests from other web pages are refused.")
 
-    def _check_token(self, scope: Scope) -> None:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
+    def _check_token(self, headers: list[tuple[bytes, bytes]]) -> None:
+        given = [value for name, value in headers if name == b"authorization"]
         scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
         if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token.encode()):
             raise Unauthorized
 
-    def _prove(self, scope: Scope) -> Proof:
+    def _prove(self, exchange: Exchange) -> Proof:
         """Return a proof for one of our own addresses: a server at another address cannot present it as its own."""
-        query = decode_query(ProofQuery, scope["query_string"])
-        own = format_address(scope["server"])
+        query = decode_query(ProofQuery, exchange.query)
+        own = format_address(exchange.connection.server)
         address = query.address if query.address in self._forwarded else own
         return Proof(proof.compute_proof(self._token, query.nonce, address), address)
 

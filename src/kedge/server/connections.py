@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kedge.protocol.address import peer_pid, peer_uid
-from kedge.server.app import READ_ONLY, App
+from kedge.server.exchange import App
 from kedge.server.http_connection import HttpConnection, OpenConnections
 
 log = logging.getLogger(__name__)
@@ -28,10 +28,10 @@ IsAgentProcess = Callable[[int, int | None], bool]
 
 
 class TcpConnection(HttpConnection):
-    """A connection counted by `TcpConnections`. `AuthMiddleware` reports a valid token through the scope's state."""
+    """A connection counted by `TcpConnections`."""
 
     def __init__(self, app: App, opened: OpenConnections, connections: TcpConnections) -> None:
-        super().__init__(app, opened, {"authenticated": self._mark_authenticated})
+        super().__init__(app, opened)
         self._tcp_connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -42,7 +42,7 @@ class TcpConnection(HttpConnection):
         self._tcp_connections.remove(self)
         super().connection_lost(exc)
 
-    def _mark_authenticated(self) -> None:
+    def mark_authenticated(self) -> None:
         self._tcp_connections.authenticate(self)
 
 
@@ -51,8 +51,8 @@ class UnixConnection(HttpConnection):
     read (P16)."""
 
     def __init__(self, app: App, opened: OpenConnections, is_agent_process: IsAgentProcess) -> None:
-        self._access = {READ_ONLY: True}  # until the peer is known
-        super().__init__(app, opened, self._access)
+        super().__init__(app, opened)
+        self.is_read_only = True  # until the peer is known
         self._is_agent_process = is_agent_process
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -68,7 +68,7 @@ class UnixConnection(HttpConnection):
             self.transport.abort()
             return
         # Checked now, while the process that connected most likely exists: it may pass the connection on and exit.
-        self._access[READ_ONLY] = is_from_agent(sock, self._is_agent_process)
+        self.is_read_only = is_from_agent(sock, self._is_agent_process)
 
 
 class ConnectionLimits(NamedTuple):

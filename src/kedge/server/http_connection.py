@@ -10,9 +10,8 @@ from urllib.parse import unquote
 
 import httptools
 
-from kedge.server.app import App, Scope
 from kedge.server.errors import BadRequest
-from kedge.server.exchange import Exchange, build_error
+from kedge.server.exchange import App, Exchange, build_error
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +45,14 @@ class HttpConnection(asyncio.Protocol):
     """
 
     transport: asyncio.Transport
+    is_read_only = False
 
-    def __init__(self, app: App, opened: OpenConnections, state: dict[str, Any]) -> None:
+    def __init__(self, app: App, opened: OpenConnections) -> None:
         self._app = app
         self._opened = opened
-        self._state = state  # in the scope of every request
         self._loop = asyncio.get_running_loop()
         self._parser: Any = httptools.HttpRequestParser(self)
-        self._server: tuple[str, int | None] | None = None
+        self.server: tuple[str, int | None] = ("", None)
         self._phase: Phase = "head"
         self._deadline: float | None = None  # of the phase
         self._timer: asyncio.TimerHandle | None = None
@@ -78,7 +77,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport = transport
         self._opened.connections.add(self)
         name = transport.get_extra_info("sockname")
-        self._server = name[:2] if isinstance(name, tuple) else (name, None)
+        self.server = name[:2] if isinstance(name, tuple) else (name, None)
         self._enter("head", HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -113,6 +112,9 @@ class HttpConnection(asyncio.Protocol):
             self._answering.keep_alive = False
 
     # --- called by exchanges
+
+    def mark_authenticated(self) -> None:
+        """Note that a request had a valid token."""
 
     async def drain(self) -> None:
         """Wait while the transport's buffer is full."""
@@ -209,22 +211,14 @@ class HttpConnection(asyncio.Protocol):
             # The parser skips the body, which would then be read as the next request.
             raise BadRequest("A request with a body cannot ask for an upgrade.")
         url = httptools.parse_url(self._target)
-        path = url.path or b"/"
-        text = path.decode("ascii")
-        scope: Scope = {
-            "type": "http",
-            "http_version": version,
-            "method": self._parser.get_method().decode("ascii"),
-            "path": unquote(text) if "%" in text else text,
-            "raw_path": path,
-            "query_string": url.query or b"",
-            "headers": self._headers,
-            "server": self._server,
-            "state": self._state,
-        }
+        path = (url.path or b"/").decode("ascii")
         exchange = Exchange(
             self,
-            scope,
+            self._parser.get_method().decode("ascii"),
+            unquote(path) if "%" in path else path,
+            url.query or b"",
+            self._headers,
+            is_http_1_0=version == "1.0",
             keep_alive=version == "1.1" and not is_upgrade and self._parser.should_keep_alive(),
             expects_continue=version == "1.1" and headers.get(b"expect", b"").lower() == b"100-continue",
         )

@@ -10,9 +10,9 @@ import socket
 import stat
 
 from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir, runtime_dir
-from kedge.server.app import App
 from kedge.server.auth import is_loopback
 from kedge.server.connections import IsAgentProcess, TcpConnection, TcpConnections, UnixConnection, connection_limits
+from kedge.server.exchange import App
 from kedge.server.http_connection import HttpConnection, OpenConnections
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,10 @@ from kedge.engine.processes import cgroups
 from kedge.engine.processes.reaper import Reaper
 from kedge.files.versions import Versions
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
-from kedge.server.app import App, Application, Receive, Scope, Send
+from kedge.server.app import Application
 from kedge.server.auth import AuthMiddleware, check_token, make_token
 from kedge.server.connections import raise_descriptor_limit
+from kedge.server.exchange import App
 from kedge.server.http import Agent, Context
 from kedge.server.listener import Listener, bind
 from kedge.server.metrics import Metrics
@@ -203,14 +204,4 @@ def _load_token(settings: Settings) -> str:
 def _with_auth(app: App, address: Address, token: str, settings: Settings) -> App:
     if isinstance(address, UnixAddress):
         return app
-    return AuthMiddleware(_mark_authenticated(app), token, address, settings.allowed_hosts)
-
-
-def _mark_authenticated(app: App) -> App:
-    """Wrap `app` so that its connection learns that a valid token was sent."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["authenticated"]()
-        await app(scope, receive, send)
-
-    return call
+    return AuthMiddleware(app, token, address, settings.allowed_hosts)
