@@ -42,8 +42,8 @@ async def main() -> None:
 async def timed_accept(samples: Samples, engine: Engine, workspace_id: str, session_id: str) -> None:
     """Only the accept is timed; its run ends before the next sample."""
     with samples.timed():
-        receipt = await engine.accept(workspace_id, Submission(session_id=session_id, prompt="Do it."))
-    await engine.wait_end(workspace_id, receipt.run_id)
+        receipt = await engine.runs.accept(workspace_id, Submission(session_id=session_id, prompt="Do it."))
+    await engine.runs.wait_end(workspace_id, receipt.run_id)
 
 
 if __name__ == "__main__":

@@ -203,8 +203,8 @@ async def answer(ctx: TurnContext) -> None:
 
 async def play(engine: Engine, workspace_id: str, session_id: str, prompt: str = "Do it.") -> None:
     """One prompt, from acceptance to its end."""
-    receipt = await engine.accept(workspace_id, Submission(session_id=session_id, prompt=prompt))
-    await engine.wait_end(workspace_id, receipt.run_id)
+    receipt = await engine.runs.accept(workspace_id, Submission(session_id=session_id, prompt=prompt))
+    await engine.runs.wait_end(workspace_id, receipt.run_id)
 
 
 @contextmanager

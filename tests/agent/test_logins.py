@@ -322,7 +322,7 @@ async def test_a_run_that_waits_for_a_login_can_be_cancelled(user: Driver, model
     model_server.door = Door(accepted=[NEW])
     run = await user.kedge.send(await user.kedge.session(), "go")
     await user.kedge.seen(is_waiting)
-    await user.kedge.engine.cancel_run(user.kedge.workspace_id, run.run_id)
+    await user.kedge.engine.store.cancel_run(user.kedge.workspace_id, run.run_id)
     assert (await user.kedge.end(run.run_id)).cancelled
 
 

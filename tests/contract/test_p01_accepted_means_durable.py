@@ -78,7 +78,7 @@ async def test_failure_before_the_commit_leaves_no_run_and_the_same_id_can_be_se
 async def test_with_no_answer_the_same_run_id_tells_that_it_was_accepted(kedge: Kedge) -> None:
     session_id = await kedge.session()
     submission = Submission(session_id=session_id, prompt="say hello")
-    unanswered = asyncio.create_task(kedge.engine.accept(kedge.workspace_id, submission, run_id="lost"))
+    unanswered = asyncio.create_task(kedge.engine.runs.accept(kedge.workspace_id, submission, run_id="lost"))
     await kedge.seen_run("lost", "queued")
     await kedge.crash_and_start()
 

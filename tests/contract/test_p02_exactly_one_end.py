@@ -114,7 +114,7 @@ async def test_everything_that_can_befall_runs_of_one_session_ends_each_of_them_
     await kedge.send(session_id, "fail early", "failed")
     kedge.gates.open("go")
     await kedge.reached("join")
-    await kedge.engine.drop_queued(kedge.workspace_id, session_id, "dropped")
+    await kedge.engine.store.drop_queued(kedge.workspace_id, session_id, "dropped")
     await kedge.cancel_run("cancelled")
     await kedge.crash_and_start()
     await kedge.reached("join")

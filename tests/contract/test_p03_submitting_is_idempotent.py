@@ -72,9 +72,9 @@ async def test_same_run_id_in_another_session_is_a_conflict_and_in_another_works
     elsewhere = (await kedge.engine.open_workspace(kedge.data.parent / "elsewhere")).id
     session_id = (await kedge.engine.create_session(elsewhere)).id
     submission = Submission(session_id=session_id, prompt="say there")
-    assert not (await kedge.engine.accept(elsewhere, submission, run_id="name")).replayed
+    assert not (await kedge.engine.runs.accept(elsewhere, submission, run_id="name")).replayed
     async with asyncio.timeout(30):
-        assert (await kedge.engine.wait_end(elsewhere, "name")).text == "there"
+        assert (await kedge.engine.runs.wait_end(elsewhere, "name")).text == "there"
     assert (await kedge.end("name")).text == "here"
 
 

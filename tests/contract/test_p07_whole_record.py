@@ -142,7 +142,7 @@ async def test_run_dropped_from_the_queue_leaves_no_message(kedge: Kedge) -> Non
     await kedge.send(session_id, "say b", "dropped")
     await kedge.send(session_id, "say c", "kept")
     await kedge.reached("go")
-    await kedge.engine.drop_queued(kedge.workspace_id, session_id, "dropped")
+    await kedge.engine.store.drop_queued(kedge.workspace_id, session_id, "dropped")
     end = await kedge.end("dropped")
     assert (end.cancelled, end.message_id, end.text) == (True, None, "")
     kedge.gates.open("go")
@@ -157,11 +157,11 @@ async def test_only_what_is_queued_can_be_dropped(kedge: Kedge) -> None:
     await kedge.send(session_id, "say b", "queued")
     await kedge.reached("go")
     with pytest.raises(Conflict) as refused:
-        await kedge.engine.drop_queued(kedge.workspace_id, session_id, "active")
+        await kedge.engine.store.drop_queued(kedge.workspace_id, session_id, "active")
     assert refused.value.code == "not_queued"
     for place, run_id in ((session_id, "nothing"), (other, "queued"), ("nowhere", "queued")):
         with pytest.raises(NotFound):
-            await kedge.engine.drop_queued(kedge.workspace_id, place, run_id)
+            await kedge.engine.store.drop_queued(kedge.workspace_id, place, run_id)
     kedge.gates.open("go")
     active, queued = await kedge.ends("active", "queued")
     assert (active.cancelled, queued.text) == (False, "b")
@@ -173,8 +173,8 @@ async def test_clearing_the_queue_drops_all_of_it_and_leaves_the_active_run(kedg
     for number in range(3):
         await kedge.send(session_id, "say no", f"q{number}")
     await kedge.reached("go")
-    assert await kedge.engine.clear_queue(kedge.workspace_id, session_id) == ["q0", "q1", "q2"]
-    assert await kedge.engine.clear_queue(kedge.workspace_id, session_id) == []
+    assert await kedge.engine.store.drop_queued(kedge.workspace_id, session_id, None) == ["q0", "q1", "q2"]
+    assert await kedge.engine.store.drop_queued(kedge.workspace_id, session_id, None) == []
     for end in await kedge.ends("q0", "q1", "q2"):
         assert (end.cancelled, end.message_id) == (True, None)
     kedge.gates.open("go")

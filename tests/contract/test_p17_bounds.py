@@ -87,9 +87,9 @@ async def test_100_open_runs_and_not_one_more(kedge: Kedge) -> None:
     other = await kedge.send(await kedge.session(), "say elsewhere")
     assert (await kedge.end(other.run_id)).text == "elsewhere"
 
-    await kedge.engine.drop_queued(kedge.workspace_id, session_id, "r99")
+    await kedge.engine.store.drop_queued(kedge.workspace_id, session_id, "r99")
     await kedge.send(session_id, "say hello", "over")
-    await kedge.engine.clear_queue(kedge.workspace_id, session_id)
+    await kedge.engine.store.drop_queued(kedge.workspace_id, session_id, None)
     await kedge.cancel(session_id)
     await kedge.end("r0")
 

@@ -270,7 +270,7 @@ async def test_what_a_command_did_is_undone_also_if_its_run_is_cancelled_during_
     run = await kedge.send(session, "work")
     looks = await slowed
     await looks.begun.wait()
-    await kedge.engine.cancel_session(kedge.workspace_id, session)
+    await kedge.engine.store.cancel_session(kedge.workspace_id, session)
     assert (await kedge.end(run.run_id)).cancelled, "the end waits for no look"
     looks.go.set()
     await kedge.engine.undos.undo(kedge.workspace_id, session)

@@ -74,23 +74,23 @@ class Server:
 
     async def send(self, run_id: str, session_id: str, *script: str, **fields: Any) -> str:
         submission = Submission(session_id=session_id, prompt="\n".join(script), **fields)
-        receipt = await self.engine.accept(self.workspace_id, submission, run_id=run_id)
+        receipt = await self.engine.runs.accept(self.workspace_id, submission, run_id=run_id)
         acknowledge(
             "receipt", run_id=run_id, seq=receipt.seq, session_id=session_id, prompt=submission.prompt, **fields
         )
         return run_id
 
     async def cancel(self, session_id: str) -> None:
-        acknowledge("cancel", runs=await self.engine.cancel_session(self.workspace_id, session_id))
+        acknowledge("cancel", runs=await self.engine.store.cancel_session(self.workspace_id, session_id))
 
     async def cancel_run(self, run_id: str) -> None:
-        await self.engine.cancel_run(self.workspace_id, run_id)
+        await self.engine.store.cancel_run(self.workspace_id, run_id)
         acknowledge("cancel", runs=[run_id])
 
     async def end(self, *run_ids: str) -> None:
         for run_id in run_ids:
             run = await self.engine.wait(self.workspace_id, run_id)
-            end = await self.engine.wait_end(self.workspace_id, run_id)
+            end = await self.engine.runs.wait_end(self.workspace_id, run_id)
             acknowledge("end", run_id=run_id, state=run.state, text=end.text, message_id=end.message_id)
 
     async def asked(self, run_id: str) -> str:
@@ -154,7 +154,7 @@ async def queueing(server: Server) -> None:
     await server.send("a2", session, "say steered", server.effect("a2"), on_busy="steer")
     await server.send("a3", session, "say queued")
     await server.send("a4", session, "say dropped")
-    await server.engine.drop_queued(server.workspace_id, session, "a4")
+    await server.engine.store.drop_queued(server.workspace_id, session, "a4")
     acknowledge("drop", run_id="a4")
     await server.send("a5", session, "say cancelled early")
     await server.cancel_run("a5")

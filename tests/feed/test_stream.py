@@ -248,7 +248,7 @@ class TestClosing:
         assert reader.types == ["connected"]
 
     async def test_a_reader_that_leaves_is_not_counted_any_more(self, bench: Bench) -> None:
-        stream = bench.feeds.subscribe(bench.feed)
+        stream = bench.stream()
         await next_chunk(stream)
         assert len(bench.feed.cursors) == 1
         assert isinstance(stream, AsyncGenerator)

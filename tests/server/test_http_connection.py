@@ -217,7 +217,7 @@ async def test_the_end_of_a_stream_in_http_1_0_is_the_close_and_head_has_no_body
     assert b"chunked" not in served.wire.written
     assert served.wire.is_closed
     assert served.wire.written.count(b"HTTP/1.1 200") == 1
-    for path in ("/stream", "/"):
+    for path in (b"/stream", b"/"):
         served = Served(echo)
         await feed(served.wire, [(GET % path).replace(b"GET", b"HEAD")], at_leisure=True)
         assert served.wire.written.endswith(b"\r\n\r\n")
@@ -304,11 +304,13 @@ async def test_it_works_over_tls(tmp_path: Path) -> None:
             *server.sockets[0].getsockname(), ssl=trusting, server_hostname="localhost"
         )
         writer.write(
-            POST % 3_000_000 + b"x" * 3_000_000 + (GET % b"/last").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+            POST % 3_000_000
+            + b"x" * 3_000_000
+            + (GET % b"/last").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         )
         answer = await reader.read()
         writer.close()
     server.close()
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert b"x" * 3_000_000 in answer
-    assert answer.count(b"/last") == 2
+    assert answer.count(b"/last") == 1

@@ -80,11 +80,11 @@ class Clients:
     def _accept(self, run_id: str, submission: Submission) -> None:
         call = Call("accept", submission.session_id, run_id, submission)
         env = {"CALLER": run_id} if self._rng.random() < 0.5 else None
-        self._call(call, lambda e, w: e.accept(w, submission, run_id=run_id, env=env))
+        self._call(call, lambda e, w: e.runs.accept(w, submission, run_id=run_id, env=env))
 
     def cancel_session(self) -> None:
         call = Call("cancel_session", self._session())
-        self._call(call, lambda e, w: e.cancel_session(w, call.session_id))
+        self._call(call, lambda e, w: e.store.cancel_session(w, call.session_id))
 
     def cancel_run(self) -> None:
         if run := self._run():
@@ -92,21 +92,21 @@ class Clients:
 
     def cancel(self, run: Run) -> None:
         call = Call("cancel_run", run.session_id, run.run_id)
-        self._call(call, lambda e, w: e.cancel_run(w, run.run_id))
+        self._call(call, lambda e, w: e.store.cancel_run(w, run.run_id))
 
     def clear_queue(self) -> None:
         call = Call("clear", self._session())
-        self._call(call, lambda e, w: e.clear_queue(w, call.session_id))
+        self._call(call, lambda e, w: e.store.drop_queued(w, call.session_id, None))
 
     def drop_one(self) -> None:
         if run := self._run("queued"):
             call = Call("drop", run.session_id, run.run_id)
-            self._call(call, lambda e, w: e.drop_queued(w, run.session_id, run.run_id))
+            self._call(call, lambda e, w: e.store.drop_queued(w, run.session_id, run.run_id))
 
     def wait(self) -> None:
         if run := self._run():
             call = Call("wait", run.session_id, run.run_id)
-            self._call(call, lambda e, w: e.wait_end(w, run.run_id))
+            self._call(call, lambda e, w: e.runs.wait_end(w, run.run_id))
 
     # requests to a person
 

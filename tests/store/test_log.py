@@ -26,7 +26,7 @@ async def tell_a_rich_story(kedge: Kedge) -> list[str]:
     await kedge.send(one, "say joined", "joined", on_busy="steer")
     await kedge.send(one, "say queued", "queued", attachments=(Attachment("a.txt", "text/plain", b"attached"),))
     await kedge.send(one, "say dropped", "dropped")
-    await kedge.engine.drop_queued(kedge.workspace_id, one, "dropped")
+    await kedge.engine.store.drop_queued(kedge.workspace_id, one, "dropped")
     await kedge.send(two, "ask deploy done; question which; delegate say sub; say finished", "asks")
     for _ in range(2):
         request = await kedge.asked()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
 from kedge.engine.message_writer import MessageWriter, ToolWriter, TurnWriter
 from kedge.feed.feed import RING_BYTES, Feed
-from kedge.feed.feeds import ALL_RINGS_BYTES, Feeds
+from kedge.feed.feeds import ALL_RINGS_BYTES, Feeds, stream
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Message, Part, ToolResult
 from kedge.protocol.runs import Submission, Usage
@@ -57,7 +57,7 @@ class Bench:
         assert isinstance(store, StumblingStore)
         self.store = store
         self.store.was_flushed, self.store.refused = asyncio.Event(), asyncio.Event()
-        self.feeds = Feeds(store, ring_bytes=ring_bytes, all_bytes=all_bytes)
+        self.feeds = Feeds(ring_bytes=ring_bytes, all_bytes=all_bytes)
         self.store.on_commit = self.feeds.publish
         self.workspace_id = ""
         self._runs = 0
@@ -84,9 +84,7 @@ class Bench:
         return self.feed_of(self.workspace_id)
 
     def feed_of(self, workspace_id: str) -> Feed:
-        feed = self.feeds.get(workspace_id)
-        assert feed is not None
-        return feed
+        return self.feeds.require(workspace_id)
 
     async def session(self, title: str = "", workspace_id: str | None = None) -> str:
         return (await self.store.create_session(workspace_id or self.workspace_id, title)).id
@@ -124,8 +122,8 @@ class Bench:
 
     def stream(
         self, after: int | None = None, *, log_id: str | None = None, session_id: str | None = None
-    ) -> AsyncIterator[bytes]:
-        return self.feeds.subscribe(self.feed, after=after, log_id=log_id, session_id=session_id)
+    ) -> AsyncGenerator[bytes]:
+        return stream(self.feed, self.store, after=after, log_id=log_id, session_id=session_id)
 
 
 async def next_chunk(stream: AsyncIterator[bytes]) -> bytes:

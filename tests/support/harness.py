@@ -139,13 +139,13 @@ class Kedge:
         **fields: Any,
     ) -> Receipt:
         submission = Submission(session_id=session_id, prompt=prompt, **fields)
-        return await self.engine.accept(self.workspace_id, submission, run_id=run_id, env=env)
+        return await self.engine.runs.accept(self.workspace_id, submission, run_id=run_id, env=env)
 
     async def cancel(self, session_id: str) -> list[str]:
-        return await self.engine.cancel_session(self.workspace_id, session_id)
+        return await self.engine.store.cancel_session(self.workspace_id, session_id)
 
     async def cancel_run(self, run_id: str) -> Run:
-        return await self.engine.cancel_run(self.workspace_id, run_id)
+        return await self.engine.store.cancel_run(self.workspace_id, run_id)
 
     async def permissions(self) -> list[PermissionRequest | QuestionRequest]:
         return await self.store.pending_requests(self.workspace_id, "permission")
@@ -160,7 +160,7 @@ class Kedge:
 
     async def end(self, run_id: str) -> RunEnd:
         async with asyncio.timeout(LIMIT_S):
-            return await self.engine.wait_end(self.workspace_id, run_id)
+            return await self.engine.runs.wait_end(self.workspace_id, run_id)
 
     async def ends(self, *run_ids: str) -> list[RunEnd]:
         return [await self.end(run_id) for run_id in run_ids]

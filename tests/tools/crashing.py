@@ -29,8 +29,8 @@ async def main(root: Path, command: str) -> None:
     await engine.start()
     workspace_id = (await engine.open_workspace(root / "workspace")).id
     session_id = (await engine.create_session(workspace_id, "")).id
-    receipt = await engine.accept(workspace_id, Submission(session_id=session_id, prompt=command))
-    await engine.wait_end(workspace_id, receipt.run_id)
+    receipt = await engine.runs.accept(workspace_id, Submission(session_id=session_id, prompt=command))
+    await engine.runs.wait_end(workspace_id, receipt.run_id)
     await asyncio.Event().wait()
 
 

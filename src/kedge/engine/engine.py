@@ -1,4 +1,4 @@
-"""The engine: every prompt, cancel and answer goes through it, and it acts on what was committed.
+"""The engine: prompts go to its `runs`, cancels to its `store`, and it acts on what was committed.
 
 A new run wakes its session's actor, a cancel stops a turn, an end resolves those that wait for it.
 """
@@ -22,11 +22,11 @@ from kedge.engine.processes.registry import ProcessRegistry
 from kedge.engine.runs import Runs, check_change, check_title, resolve_directory
 from kedge.engine.turn import Turn, TurnDeps
 from kedge.feed.feed import RING_BYTES, Feed
-from kedge.feed.feeds import Feeds
+from kedge.feed.feeds import Feeds, stream
 from kedge.files.versions import Versions
 from kedge.protocol.errors import KedgeError
-from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, RunStatus, Submission
+from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestResolution
+from kedge.protocol.runs import Run, RunEnd, RunKind, RunStatus
 from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.protocol.validation import check_depth, check_text
 from kedge.store.port import Committed, OnCommit, Retention, Store
@@ -40,7 +40,7 @@ RETENTION_EVERY_S = 3600.0
 
 
 class Engine:
-    """Create it, `await start()` it, and `await shutdown()` it. Reads that change nothing go to `store` directly."""
+    """Create it, `await start()` it, and `await shutdown()` it."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Engine:
         ring_bytes: int = RING_BYTES,
     ) -> None:
         self.store = store
-        self.feeds = Feeds(store, ring_bytes=ring_bytes)
+        self.feeds = Feeds(ring_bytes=ring_bytes)
         self.retention = retention or Retention()
         self.tasks = Tasks()
         self.runs = Runs(store, self.feeds, self.tasks, new_id)
@@ -160,54 +160,29 @@ class Engine:
 
     # runs
 
-    async def accept(
-        self,
-        workspace_id: str,
-        submission: Submission,
-        *,
-        run_id: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Receipt:
-        """Store a run. When this returns the run is durable; when it raises a `KedgeError` there is none (P1)."""
-        return await self.runs.accept(workspace_id, submission, run_id=run_id, env=env)
-
-    async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]:
-        """Cancel all open runs of a session; returns their ids once the cancel is durable (P6)."""
-        return await self.store.cancel_session(workspace_id, session_id)
-
-    async def cancel_run(self, workspace_id: str, run_id: str) -> Run:
-        return await self.store.cancel_run(workspace_id, run_id)
-
-    async def clear_queue(self, workspace_id: str, session_id: str) -> list[str]:
-        return await self.store.drop_queued(workspace_id, session_id, None)
-
-    async def drop_queued(self, workspace_id: str, session_id: str, run_id: str) -> None:
-        await self.store.drop_queued(workspace_id, session_id, run_id)
-
     async def wait(self, workspace_id: str, run_id: str, timeout_s: float | None = None) -> RunStatus:
         """Return the run when it has ended, or its current status after `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self.wait_end(workspace_id, run_id)
+                await self.runs.wait_end(workspace_id, run_id)
         return await self.store.run(workspace_id, run_id)
-
-    async def wait_end(self, workspace_id: str, run_id: str) -> RunEnd:
-        return await self.runs.wait_end(workspace_id, run_id)
 
     # requests to a person
 
     async def answer_permission(
         self, workspace_id: str, request_id: str, action: PermissionAction, by: str
     ) -> AnswerReceipt:
-        return await self._answer(workspace_id, "permission", request_id, Answer(action=action, by=by))
+        check_text(by, "client name")
+        return await self.store.answer(workspace_id, "permission", request_id, Answer(action=action, by=by))
 
     async def answer_question(
         self, workspace_id: str, request_id: str, answers: list[object] | None, by: str
     ) -> AnswerReceipt:
         """Answer a question; None cancels it."""
         check_depth(answers, "answers")
-        action = "cancel" if answers is None else "answer"
-        return await self._answer(workspace_id, "question", request_id, Answer(action=action, by=by, answers=answers))
+        check_text(by, "client name")
+        answer = Answer(action="cancel" if answers is None else "answer", by=by, answers=answers)
+        return await self.store.answer(workspace_id, "question", request_id, answer)
 
     # events
 
@@ -220,21 +195,12 @@ class Engine:
         return self.feed(workspace_id).workspace
 
     def subscribe(
-        self,
-        workspace_id: str,
-        *,
-        after: int | None = None,
-        log_id: str | None = None,
-        session_id: str | None = None,
+        self, workspace_id: str, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
     ) -> AsyncGenerator[bytes]:
-        return self.feeds.subscribe(self.feed(workspace_id), after=after, log_id=log_id, session_id=session_id)
+        return stream(self.feed(workspace_id), self.store, after=after, log_id=log_id, session_id=session_id)
 
     def root_of(self, workspace_id: str) -> Path:
         return Path(self.feed(workspace_id).path)
-
-    async def _answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt:
-        check_text(answer.by, "client name")
-        return await self.store.answer(workspace_id, kind, request_id, answer)
 
     async def _open_workspace(self, path: str) -> Workspace:
         state = await self.store.open_workspace(path)
@@ -248,7 +214,7 @@ class Engine:
 
     async def _delete_session(self, workspace_id: str, session_id: str) -> None:
         for run_id in await self.store.begin_delete_session(workspace_id, session_id):
-            await retry_store(partial(self.wait_end, workspace_id, run_id))
+            await retry_store(partial(self.runs.wait_end, workspace_id, run_id))
         await self.undos.wait_for_all()  # the rows of this session's undos are deleted with it
         await retry_store(lambda: self.store.end_delete_session(workspace_id, session_id))
 

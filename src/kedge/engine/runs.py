@@ -42,7 +42,12 @@ class Runs:
             raise ShuttingDown
 
     async def accept(
-        self, workspace_id: str, submission: Submission, *, run_id: str | None, env: Mapping[str, str] | None
+        self,
+        workspace_id: str,
+        submission: Submission,
+        *,
+        run_id: str | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Store a run. When this returns the run is durable; when it raises a `KedgeError` there is none (P1)."""
         if submission.parent_run_id is None:  # sub-agents are accepted while their parent may still run

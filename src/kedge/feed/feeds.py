@@ -21,8 +21,7 @@ ALL_RINGS_BYTES = 16 * RING_BYTES
 
 
 class Feeds:
-    def __init__(self, store: Store, *, ring_bytes: int = RING_BYTES, all_bytes: int = ALL_RINGS_BYTES) -> None:
-        self._store = store
+    def __init__(self, *, ring_bytes: int = RING_BYTES, all_bytes: int = ALL_RINGS_BYTES) -> None:
         self._ring_bytes = ring_bytes
         self._all_bytes = all_bytes
         self._feeds: dict[str, Feed] = {}  # by workspace; the one without events for the longest time first
@@ -33,9 +32,6 @@ class Feeds:
 
     def all(self) -> list[Feed]:
         return list(self._feeds.values())
-
-    def get(self, workspace_id: str) -> Feed | None:
-        return self._feeds.get(workspace_id)
 
     def require(self, workspace_id: str) -> Feed:
         """Return the workspace's feed; raises `NotFound`."""
@@ -55,12 +51,6 @@ class Feeds:
             self._feeds[workspace_id] = self._feeds.pop(workspace_id)
             feed.wake()
         self._free_memory()
-
-    def subscribe(
-        self, feed: Feed, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
-    ) -> AsyncGenerator[bytes]:
-        """Yield frames in chunks, as fast as the reader takes them, in the order of section 4 of the contract."""
-        return stream(feed, self._store, after=after, log_id=log_id, session_id=session_id)
 
     def remove(self, workspace_id: str) -> None:
         if feed := self._feeds.pop(workspace_id, None):
@@ -89,6 +79,7 @@ PAGE_EVENTS = 500
 async def stream(
     feed: Feed, store: Store, *, after: int | None, log_id: str | None, session_id: str | None
 ) -> AsyncGenerator[bytes]:
+    """Yield frames in chunks, as fast as the reader takes them, in the order of section 4 of the contract."""
     reader = FeedReader(feed, store, session_id)
     feed.cursors.add(reader.cursor)
     try:

@@ -76,9 +76,9 @@ class Server:
                 return await engine.create_session(workspace_id, args["title"])
             case "accept":
                 run_id = args.pop("run_id")
-                return await engine.accept(workspace_id, msgspec.convert(args, Submission), run_id=run_id)
+                return await engine.runs.accept(workspace_id, msgspec.convert(args, Submission), run_id=run_id)
             case "cancel_run":
-                return await engine.cancel_run(workspace_id, args["run_id"])
+                return await engine.store.cancel_run(workspace_id, args["run_id"])
             case "permissions":
                 return await engine.store.pending_requests(workspace_id, "permission")
             case "grant":

@@ -59,7 +59,7 @@ async def run_shell_command(request: Request) -> Response:
 
 
 async def _accept(request: Request, submission: Submission, body: SubmitBody | SummarizeBody | ShellBody) -> Response:
-    receipt = await request.engine.accept(request.workspace_id, submission, run_id=body.run_id, env=body.env)
+    receipt = await request.engine.runs.accept(request.workspace_id, submission, run_id=body.run_id, env=body.env)
     return Response(receipt, 202, {"location": f"/v1/workspaces/{request.workspace_id}/runs/{receipt.run_id}"})
 
 
@@ -79,11 +79,11 @@ async def get_run(request: Request) -> Response:
 
 
 async def cancel_run(request: Request) -> Response:
-    return Response(await request.engine.cancel_run(request.workspace_id, request.path["run_id"]))
+    return Response(await request.engine.store.cancel_run(request.workspace_id, request.path["run_id"]))
 
 
 async def cancel_session(request: Request) -> Response:
-    return Response(Cancelled(await request.engine.cancel_session(request.workspace_id, request.session_id)))
+    return Response(Cancelled(await request.engine.store.cancel_session(request.workspace_id, request.session_id)))
 
 
 async def get_session_status(request: Request) -> Response:
@@ -96,11 +96,11 @@ async def list_queue(request: Request) -> Response:
 
 
 async def clear_queue(request: Request) -> Response:
-    return Response(Cancelled(await request.engine.clear_queue(request.workspace_id, request.session_id)))
+    return Response(Cancelled(await request.engine.store.drop_queued(request.workspace_id, request.session_id, None)))
 
 
 async def remove_queued_prompt(request: Request) -> Response:
-    await request.engine.drop_queued(request.workspace_id, request.session_id, request.path["run_id"])
+    await request.engine.store.drop_queued(request.workspace_id, request.session_id, request.path["run_id"])
     return Response(Cancelled([request.path["run_id"]]))
 
 
