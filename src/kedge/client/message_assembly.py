@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     Growth = tuple[int, str, int, str]  # part, kind, offset, text: the fields of a delta
 
 _PART_TYPES = {"text": "text", "reasoning": "reasoning", "tool_input": "tool_call", "tool_output": "tool_result"}
-_DELTA_KINDS = {
-    "text": "text",
-    "reasoning": "reasoning",
-    "tool_call": "tool_input",
-    "tool_result": "tool_output",
-    "shell_command": "tool_output",
-}
+_DELTA_KINDS = {part_type: kind for kind, part_type in _PART_TYPES.items()} | {"shell_command": "tool_output"}
 _TEXT_FIELDS = {
     "text": "text",
     "reasoning": "text",

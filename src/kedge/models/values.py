@@ -166,7 +166,6 @@ class StreamEnd(msgspec.Struct, frozen=True):
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta | BlockEnd | UsageReport | StepEnd | StreamEnd
 
-
 CHARS_PER_TOKEN = 4  # of English and of code; good enough for a value marked as estimated
 _MILLION = 1_000_000
 

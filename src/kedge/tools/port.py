@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 MAX_PATH_CHARS = 4096  # the kernel's limit
 
-
 AccessKind = Literal["read", "write", "execute", "fetch"]
 # How a command runs: "approved" like the user's own commands; "sandboxed" in the read-only sandbox; "unapproved", where
 # there is no sandbox, in an environment without secrets and without variables that change the meaning of the command.

@@ -83,7 +83,7 @@ async def test_a_background_process_becomes_a_job_and_ends_with_the_server(kedge
     await kedge.send(session_id, f"(exec -a {token} sleep 300) & echo left", "r")
     assert not (await kedge.end("r")).error
     [result] = await kedge.results(session_id)
-    assert "still running in the background" in result.content
+    assert "job_id" in (result.metadata or {})
     assert running(token)
     await kedge.shutdown(grace_s=0)
     assert running(token) == []

@@ -21,7 +21,6 @@ _KEPT_ITEMS = 1_000  # of an array: enough for one value per layer, not for a vo
 _HALF_FLOAT_BYTES = 2  # of the context cache
 _TOOLS = re.compile(r"\btools\b")
 
-
 SLOTS = 2  # parallel answers; further requests wait
 MAX_THREADS = 8  # more would only wait for memory
 MAX_CONTEXT = 32_768  # tokens of a session; more is too slow on a laptop

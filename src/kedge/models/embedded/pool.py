@@ -37,7 +37,6 @@ _REASONS = (
     re.compile(r"\bE \S+ +\S+ ?: (.+)"),
 )
 
-
 MAX_CHILDREN = 2  # models in memory; a third waits until one is unused
 MAX_SOCKET_BYTES = 100  # of a path: the limit of all kernels
 

@@ -43,7 +43,6 @@ NO_MODEL = (
 )
 STARTER_NOTICE = "Using the tiny built-in model, for testing only. Run kedge login (or /login) to connect a real one."
 
-
 Origin = Literal["named", "default", "machine"]
 
 

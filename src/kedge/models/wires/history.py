@@ -41,7 +41,6 @@ _BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64
 _FAILED = frozenset({"interrupted", "canceled", "error"})
 
-
 IdRule = Literal["any", "anthropic", "mistral"]
 
 # Servers of the chat wire accept all ids of their own; of foreign ones those that OpenAI accepts (40 characters).
@@ -161,8 +160,11 @@ class _CallResults:
                 call = ToolCall(ids.translate(part.id, abilities.ids, is_own=is_own), name, _encode_input(part), True)
                 self._calls[part.id] = call
                 parts.append(call)
-        if not abilities.tools:
-            parts = [_describe_call(part) if isinstance(part, ToolCall) else part for part in parts]
+        if not abilities.tools:  # calls become text
+            parts = [
+                Text(f"[I called {part.name} with {part.input}]") if isinstance(part, ToolCall) else part
+                for part in parts
+            ]
         self.answer = _replace(answer, parts)
 
     def add(self, message: Message) -> None:
@@ -278,11 +280,6 @@ def _file_text(file: File) -> str:
     if file.mime_type.startswith("text/"):
         return f"Attached file {file.name}:\n\n{file.data.decode('utf-8', 'replace')}"
     return f"Attached file {file.name} ({file.mime_type}, {len(file.data)} bytes; its content cannot be shown)"
-
-
-def _describe_call(call: ToolCall) -> Text:
-    """Return the call as text, for a model without tools."""
-    return Text(f"[I called {call.name} with {call.input}]")
 
 
 def _encode_input(call: ToolCall) -> str:

@@ -32,7 +32,6 @@ _CONTROL = (
 _LIST_PROGRAMS_S = 5.0
 _SHOW_DURATION_S = 10.0  # shorter durations are not shown, so that equal results stay equal
 
-
 # Errors that programs print because of the sandbox, even if a pipeline hides their exit code.
 _REFUSED_BY_KERNEL = re.compile(
     r"(?:Permission denied|Operation not permitted|Read-only file system|Network is unreachable)$|not resolve host",

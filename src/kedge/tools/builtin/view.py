@@ -84,7 +84,8 @@ def _show_page(shown: str, page: Page, params: ViewParams) -> str:
     if page.is_empty:
         return f"{shown} is empty."
     if not page.lines:
-        raise ToolError(f"{shown} has {_count_lines(page.total or 0)}; offset {params.offset} is after its end.")
+        lines = "1 line" if page.total == 1 else f"{page.total or 0:,} lines"
+        raise ToolError(f"{shown} has {lines}; offset {params.offset} is after its end.")
     text = "\n".join(f"{params.offset + index:>6}\t{line}" for index, line in enumerate(page.lines))
     last = params.offset + len(page.lines) - 1
     notes = list(page.notes)
@@ -106,12 +107,7 @@ def _suggest_path(scope: ToolScope, path: Path) -> str:
     return "Use ls or glob to find the right path."
 
 
-def _count_lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{count:,} lines"
-
-
 TOOL = Tool(facts=BUILT_IN_TOOLS["view"], params=ViewParams, run=run, list_access=list_access)
-
 
 MAX_PATHS = 3
 _MAX_ENTRIES = 5_000  # of a larger tree only a part is searched

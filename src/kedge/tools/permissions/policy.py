@@ -23,7 +23,6 @@ MAX_LABEL_CHARS = 200
 
 PLANNING = "this run only plans (mode plan), so nothing may be changed or run that is not known to be read-only"
 
-
 # Any words may follow these: they build, check or test this project.
 _PREFIXES = frozenset(
     tuple(words.split())

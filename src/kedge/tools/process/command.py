@@ -53,7 +53,7 @@ class Command:
         self.finished = asyncio.Event()
         self.new_output = asyncio.Event()  # there is output since the last `take_output`
         self.saved = saved
-        self._on_text = on_text
+        self._on_text: Callable[[str], None] = on_text
         self._excerpt = Excerpt()
         self._lines = 0  # number of lines before the excerpt
         self._cleaner = Cleaner()
@@ -115,7 +115,7 @@ class Command:
     async def keep(self) -> None:
         """Let the command continue in the background; its output goes only to the file."""
         await self._record.keep()
-        self._on_text = _ignore
+        self._on_text = lambda _: None
         self.saved.spill()
 
     async def end(self) -> list[str]:
@@ -199,10 +199,6 @@ class Command:
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()):
         log.error("a command could not be followed to its end", exc_info=error)
-
-
-def _ignore(text: str) -> None:
-    del text
 
 
 def _signal_name(number: int) -> str:

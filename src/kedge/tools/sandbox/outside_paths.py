@@ -21,7 +21,6 @@ _SHARED = ("objects", "refs", "logs")
 _MAX_POINTER = 4096
 _MAX_SETTINGS = 256 * 1024
 
-
 # Relative to a home: an entry below the key needs the values.
 _MANAGERS: dict[str, tuple[str, ...]] = {
     # The rest of ~/.cargo is settings, which can contain tokens.

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -155,26 +155,6 @@ def _find_secrets_by_name(programs: Iterable[str]) -> list[str]:
         for directory in programs
         for path in find_private_files(directory, depth=_SECRETS_IN_TOOLCHAINS_DEPTH, must_be_public=False)
     ]
-
-
-def make_inputs(
-    *,
-    directory: Path,
-    scratch: Path,
-    private: Iterable[Path],
-    hidden: Iterable[str],
-    homes: Iterable[str | None],
-    env: Mapping[str, str],
-) -> PolicyInputs:
-    return PolicyInputs(
-        directory=os.path.realpath(directory),
-        scratch=os.path.realpath(scratch),
-        private=tuple(os.path.realpath(path) for path in private),
-        hidden=tuple(hidden),
-        homes=tuple(os.path.realpath(home) for home in homes if home),
-        path=env.get("PATH", os.defpath),
-        config_home=env.get("XDG_CONFIG_HOME", ""),
-    )
 
 
 SECRETS = (

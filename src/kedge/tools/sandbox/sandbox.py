@@ -79,13 +79,14 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         return launch_spec._replace(description=read_only.describe(is_planning=self.is_planning))
 
     def make_read_only_policy(self, readable: Sequence[str] = ()) -> ReadOnlyPolicy:
-        inputs = read_only.make_inputs(
-            directory=self.directory,
-            scratch=self.scratch,
-            private=self.private,
-            hidden=self._resolve(self.config.hidden),
-            homes=self._homes,
-            env=self.env,
+        inputs = read_only.PolicyInputs(
+            directory=os.path.realpath(self.directory),
+            scratch=os.path.realpath(self.scratch),
+            private=tuple(os.path.realpath(path) for path in self.private),
+            hidden=tuple(self._resolve(self.config.hidden)),
+            homes=tuple(os.path.realpath(home) for home in self._homes if home),
+            path=self.env.get("PATH", os.defpath),
+            config_home=self.env.get("XDG_CONFIG_HOME", ""),
         )
         try:
             return read_only.get_policy(inputs, readable)

@@ -72,7 +72,6 @@ _CHANGES_OF_ATTRIBUTES = (
     *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
 )
 
-
 # Shared memory, semaphores and queues: they outlive a command, and are shared with other programs.
 IPC = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop"),

@@ -35,7 +35,6 @@ from kedge.tools.search.ripgrep import (
 MAX_RESULTS = 100
 _USE_PATH = "Give the directory as `path`, and a pattern that begins there."
 
-
 MAX_LINE_BYTES = 2_000  # of a longer line, ripgrep prints at least this much and a note
 _MAX_READ_BYTES = 8 * 1024 * 1024  # a larger file is read line by line
 _PIECE = 64 * 1024

@@ -26,7 +26,6 @@ _CHUNK = 256 * 1024
 _ERROR_CHARS = 2_000
 KEDGEIGNORE = ".kedgeignore"
 
-
 MAX_PATTERN_CHARS = 1_000
 MAX_ALTERNATIVES = 100  # of braces, multiplied
 

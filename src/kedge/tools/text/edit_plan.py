@@ -26,7 +26,6 @@ T = TypeVar("T")
 # Each edit searches the whole file; all of them together take a second or two.
 MAX_SEARCHED_CHARS = 50 * 1024 * 1024
 
-
 SHOWN_LINES = 20  # around the nearest place
 SHOWN_MATCHES = 10
 MAX_SHOWN_CHARS = 2_000  # of one line

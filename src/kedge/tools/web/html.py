@@ -18,7 +18,8 @@ _MAX_LINK_CHARS = 8_000  # longer links are not made absolute
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "canvas"})
 _BLOCKS = frozenset(
     {"p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "ul", "ol", "table", "form",
-     "blockquote", "figure", "figcaption", "address", "dl", "dd", "dt", "fieldset", "details", "summary", "hr"}
+     "blockquote", "figure", "figcaption", "address", "dl", "dd", "dt", "fieldset", "details", "summary", "hr",
+     "h1", "h2", "h3", "h4", "h5", "h6"}
 )  # fmt: skip
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])")
@@ -147,12 +148,8 @@ class _Reader:
             case "img":
                 alt = _attribute(attributes, "alt")
                 self._mark(f"![{alt}]" if alt else "")
-            case _ if tag in _MARKS and not self._pre:
-                self._mark(_MARKS[tag])
-            case _ if tag in _BLOCKS:
-                self._put("\n\n")
             case _:
-                pass
+                self._handle_either_end(tag)
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "title":
@@ -162,8 +159,6 @@ class _Reader:
                 del self._silent[self._silent.index(tag) :]
             return
         match tag:
-            case "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
-                self._put("\n\n")
             case "pre" if self._pre:
                 self._pre -= 1
                 self._mark("\n```")
@@ -177,12 +172,15 @@ class _Reader:
                 href = self._links.pop()
                 self._step(5 + (len(self._base_url) + len(href or "")) // 20)
                 self._mark(f"]({_make_absolute(self._base_url, href)})" if href else "")
-            case _ if tag in _MARKS and not self._pre:
-                self._mark(_MARKS[tag])
-            case _ if tag in _BLOCKS:
-                self._put("\n\n")
             case _:
-                pass
+                self._handle_either_end(tag)
+
+    def _handle_either_end(self, tag: str) -> None:
+        """Handle a tag that means the same at the start and at the end of an element."""
+        if tag in _MARKS and not self._pre:
+            self._mark(_MARKS[tag])
+        elif tag in _BLOCKS:
+            self._put("\n\n")
 
     def handle_data(self, data: str) -> None:
         if self._is_title:
