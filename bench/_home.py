@@ -6,6 +6,8 @@ All of it lives in a directory that goes away, on loopback, and is ended by whoe
 from __future__ import annotations
 
 import ctypes
+import http.client
+import json
 import os
 import shutil
 import signal
@@ -17,7 +19,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from measure import Samples, cpu_s_of, print_table, rss_of
 
@@ -112,6 +114,23 @@ class Server:
         return f"/v1/workspaces/{workspace['id']}"
 
 
+class ModelRequests:
+    """Sends requests to the controls of the scripted model."""
+
+    def __init__(self, address: TcpAddress) -> None:
+        self._connection = http.client.HTTPConnection(address.host, address.port, timeout=LIMIT_S)
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        self._connection.request(method, path, None if body is None else json.dumps(body))
+        response = self._connection.getresponse()
+        data = response.read()
+        assert response.status < 300, data
+        return json.loads(data) if data else None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 class Home:
     def __init__(self, directory: Path, model_port: int) -> None:
         self.directory = directory
@@ -136,11 +155,8 @@ class Home:
             "NO_PROXY": "127.0.0.1",
         }
 
-    def model(self) -> Transport:
-        """The model server's controls, which speak HTTP as ours do."""
-        return Transport(
-            ServerLocation(self.model_address, "", None, is_managed=False), Waiter(), client="bench", timeout_s=LIMIT_S
-        )
+    def model(self) -> ModelRequests:
+        return ModelRequests(self.model_address)
 
     def address(self) -> UnixAddress | None:
         return next((UnixAddress(str(path)) for path in (self._runtime_dir / "kedge").glob("*.sock")), None)

@@ -92,7 +92,7 @@ class Place:
             output = await tool.run(self.harness, params)
         except ToolError as error:
             output = Output(content=error.text, is_error=True)
-        assert not any(word in output.content for word in (SECRET, "secret_key", "missing_kez")), output.content
+        assert not any(word in output.text for word in (SECRET, "secret_key", "missing_kez")), output.text
         self.harness.known_files.update(read_file_digests(output.metadata))
         return "failed" if output.is_error else "done"
 
