@@ -75,11 +75,6 @@ class Console(Waiter):
     def is_time_up(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
 
-    @property
-    def has_pending_signal(self) -> bool:
-        """Whether the run has to be canceled for a signal."""
-        return self.signum is not None and self.phase in (Phase.SENDING, Phase.FOLLOWING)
-
     def extend_deadline(self, seconds: float) -> None:
         """Set a new deadline, counted from now."""
         self._deadline = time.monotonic() + seconds
@@ -131,7 +126,9 @@ class Console(Waiter):
         if not self._pending:
             return
         self.hide_spinner()
-        while self._pending and not self.has_pending_signal:
+        while self._pending:
+            if self.signum is not None and self.phase in (Phase.SENDING, Phase.FOLLOWING):
+                return
             if self.wait(1, 1.0, to_write=True):
                 try:
                     written = os.write(1, self._pending[:PIPE_BYTES])

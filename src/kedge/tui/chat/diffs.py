@@ -1,7 +1,4 @@
-"""Parses unified diffs and draws them with line numbers and syntax highlighting, in one column or side by side.
-
-`draw_diff` returns lines (for the transcript); `DiffView` is a widget.
-"""
+"""Parses unified diffs and draws them with line numbers and syntax highlighting, in one column or side by side."""
 
 from __future__ import annotations
 

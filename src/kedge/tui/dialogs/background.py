@@ -26,8 +26,7 @@ class QueueDialog(Dialog[QueueChoice]):
     FOOTER = "Enter edit · d remove · Esc close"
 
     def __init__(self, queue: list[Run]) -> None:
-        super().__init__()
-        self.title = "Queued prompts"
+        super().__init__("Queued prompts")
         self._queue = queue
 
     def body(self) -> ComposeResult:
@@ -39,9 +38,8 @@ class QueueDialog(Dialog[QueueChoice]):
         self.dismiss(("edit", str(event.option_id)))
 
     def action_drop(self) -> None:
-        options = self.query_one(OptionList)
-        if options.highlighted is not None:
-            self.dismiss(("drop", str(options.get_option_at_index(options.highlighted).id)))
+        if option := self.query_one(OptionList).highlighted_option:
+            self.dismiss(("drop", str(option.id)))
 
 
 class JobsDialog(Dialog[None]):
@@ -49,8 +47,7 @@ class JobsDialog(Dialog[None]):
     FOOTER = "k stop the job · Esc close"
 
     def __init__(self, api: Api) -> None:
-        super().__init__()
-        self.title = "Background jobs"
+        super().__init__("Background jobs")
         self._api = api
 
     def body(self) -> ComposeResult:
@@ -74,12 +71,10 @@ class JobsDialog(Dialog[None]):
 
     @work
     async def action_end(self) -> None:
-        options = self.query_one(OptionList)
-        if options.highlighted is None:
+        if (option := self.query_one(OptionList).highlighted_option) is None:
             return
-        job_id = options.get_option_at_index(options.highlighted).id or ""
         try:
-            await self._api.call("POST", f"/jobs/{escape(job_id)}/kill", type=Job)
+            await self._api.call("POST", f"/jobs/{escape(option.id or '')}/kill", type=Job)
         except ClientError as error:
             self.notify(str(error), severity="error")
         self._load()

@@ -25,8 +25,7 @@ class DiffDialog(Dialog[None]):
     FOOTER = "v split view · Esc close"
 
     def __init__(self, path: str, diff: str) -> None:
-        super().__init__()
-        self.title = visible(path)
+        super().__init__(visible(path))
         self._diff = diff
 
     def body(self) -> ComposeResult:
@@ -45,8 +44,7 @@ class ChangesDialog(Dialog[None]):
     FOOTER = "↑↓ file · Tab diff · v split view · Esc close"
 
     def __init__(self, api: Api, session_id: str) -> None:
-        super().__init__()
-        self.title = "Changes in this session"
+        super().__init__("Changes in this session")
         self._api = api
         self._session_id = session_id
         self._diffs: dict[str, str] = {}

@@ -24,10 +24,14 @@ QUIET_S = 0.6
 
 
 class Dialog(ModalScreen[T]):
-    """Subclasses set `title` and yield their widgets in `body()`; `FOOTER` lists the keys."""
+    """Subclasses yield their widgets in `body()`; `FOOTER` lists the keys."""
 
     BINDINGS = [Binding("escape", "close", "close", show=False)]  # noqa: RUF012 - as Textual has it
     FOOTER = "Esc close"
+
+    def __init__(self, title: str = "") -> None:
+        super().__init__()
+        self.title = title
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
@@ -50,8 +54,8 @@ class Dialog(ModalScreen[T]):
 class GuardedDialog(Dialog[T]):
     """A dialog that opens by itself. It takes keys only after a pause: text typed ahead must not become an answer."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, title: str) -> None:
+        super().__init__(title)
         self._last_key_at = time.monotonic()
         self._is_awake = False
 
@@ -75,10 +79,9 @@ class ConfirmDialog(Dialog[str]):
     FOOTER = "Enter select · Esc close"
 
     def __init__(self, text: str, choices: Sequence[tuple[str, str]], title: str = "") -> None:
-        super().__init__()
+        super().__init__(title)
         self._text = text
         self._choices = choices
-        self.title = title
 
     def body(self) -> ComposeResult:
         yield Static(self._text, markup=False)
@@ -149,9 +152,8 @@ class Palette(FilterDialog[str]):
     """The command palette, and every other choice of one name."""
 
     def __init__(self, items: Sequence[Item], title: str = "Commands") -> None:
-        super().__init__()
+        super().__init__(title)
         self._items = items
-        self.title = title
 
     def find_options(self, typed: str) -> tuple[list[Option], int]:
         """Items with every typed word in name or description; names that begin with the text come first."""

@@ -28,8 +28,7 @@ class HelpDialog(Dialog[None]):
 
     def __init__(self, keymap: Mapping[str, str], commands: Sequence[Row]) -> None:
         """`keymap` is `[tui.keys]`: keys by the id of their binding."""
-        super().__init__()
-        self.title = "Help"
+        super().__init__("Help")
         self._keymap = keymap
         self._commands = commands
 

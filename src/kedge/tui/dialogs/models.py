@@ -30,9 +30,8 @@ class ModelDialog(FilterDialog[ModelChoice]):
 
     FOOTER = "Type to filter · Enter select, or add the missing key · Esc close"
 
-    def __init__(self, offered: Offered, current: str, title: str = "Models") -> None:
-        super().__init__()
-        self.title = title
+    def __init__(self, offered: Offered, current: str) -> None:
+        super().__init__("Models")
         self._offered = offered
         self._current = current
 
@@ -87,8 +86,7 @@ class KeyDialog(Dialog[bool]):
     FOOTER = "Enter check and save · Esc close"
 
     def __init__(self, api: Api, provider: LoginProvider) -> None:
-        super().__init__()
-        self.title = f"API key for {provider.title}"
+        super().__init__(f"API key for {provider.title}")
         self._api = api
         self._provider = provider
 
@@ -126,8 +124,7 @@ class FirstStart(Dialog[str]):
     FOOTER = "Enter select · Esc skip (use /login or /model later)"
 
     def __init__(self, offered: Offered) -> None:
-        super().__init__()
-        self.title = "Welcome to Kedge"
+        super().__init__("Welcome to Kedge")
         self._offered = offered
 
     def body(self) -> ComposeResult:

@@ -1,7 +1,6 @@
 """Dialogs for requests to the user: a permission for a tool call, and questions of the model.
 
-The permission dialog shows everything that would happen. The facts needed to judge it stand at the top, where a long
-command cannot push them off the screen, and the number of lines out of sight is always shown.
+The facts needed to judge a call stand at the top, where a long command cannot push them off the screen.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class PermissionDialog(GuardedDialog[PermissionAction]):
     ]
 
     def __init__(self, request: PermissionRequest) -> None:
-        super().__init__()
-        self.title = f"Allow {request.tool}?"
+        super().__init__(f"Allow {request.tool}?")
         diff = request.params.get("diff")
         self._diff = diff if isinstance(diff, str) else ""
         self._head, details = describe_request(request)
@@ -69,7 +67,6 @@ class PermissionDialog(GuardedDialog[PermissionAction]):
         yield self._hidden_lines
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.set_focus(None)
         for attribute in ("scroll_y", "virtual_size"):
             self.watch(self._subject, attribute, self.show_hidden_lines, init=False)
@@ -187,8 +184,7 @@ class QuestionDialog(GuardedDialog[list[Any]]):
     FOOTER = "Tab next · Space select · Ctrl+S send · Ctrl+R skip · Esc decide later"
 
     def __init__(self, request: QuestionRequest) -> None:
-        super().__init__()
-        self.title = "Question" if len(request.questions) == 1 else f"{len(request.questions)} questions"
+        super().__init__("Question" if len(request.questions) == 1 else f"{len(request.questions)} questions")
         self._questions = request.questions
 
     def body(self) -> ComposeResult:
@@ -198,7 +194,6 @@ class QuestionDialog(GuardedDialog[list[Any]]):
                 yield from _make_field(number, str(question.get("kind", "text")), _read_options(question))
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one("#answer-0").focus()
 
     def on_input_submitted(self) -> None:

@@ -31,8 +31,7 @@ class SessionDialog(Dialog[str]):
     FOOTER = "Enter open · Ctrl+R rename · Ctrl+D delete · Esc close"
 
     def __init__(self, api: Api, workspace: WorkspaceState, current: str | None) -> None:
-        super().__init__()
-        self.title = "Sessions"
+        super().__init__("Sessions")
         self._api = api
         self._workspace = workspace
         self._current = current
@@ -73,14 +72,12 @@ class SessionDialog(Dialog[str]):
 
     def _line(self, session: Session) -> Content:
         width = min(self.app.size.width * 9 // 10, 100) - 24  # without the frame and the time
-        return _draw_line(session, session.id == self._current, self._is_busy(session.id), width)
-
-    def _is_busy(self, session_id: str) -> bool:
-        return any(run.session_id == session_id for run in self._workspace.runs.values())
+        is_busy = any(run.session_id == session.id for run in self._workspace.runs.values())
+        return _draw_line(session, session.id == self._current, is_busy, width)
 
     def _get_highlighted(self) -> str | None:
-        options = self.query_one(OptionList)
-        return None if options.highlighted is None else options.get_option_at_index(options.highlighted).id
+        option = self.query_one(OptionList).highlighted_option
+        return option.id if option else None
 
     @on(Input.Changed)
     def _filter(self, event: Input.Changed) -> None:
@@ -114,9 +111,9 @@ class SessionDialog(Dialog[str]):
         self.dismiss(event.option_id)
 
     def on_key(self, event: events.Key) -> None:
-        options = self.query_one(OptionList)
         if event.key in ("up", "down") and self._renaming is None:
             event.stop()
+            options = self.query_one(OptionList)
             (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -1,8 +1,4 @@
-"""`PromptEditor`: a multi-line prompt, submitted with Enter. Typed text is kept until the server has it.
-
-The widget overrides the text area's hooks and defines the actions of the key bindings. The work is done by its parts:
-chips, kill ring, completion, history and the store of unsent drafts.
-"""
+"""`PromptEditor`: a multi-line prompt, submitted with Enter. Typed text is kept until the server has it."""
 
 from __future__ import annotations
 
