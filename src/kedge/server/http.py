@@ -113,7 +113,6 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response | StreamResponse]]
 class Route(NamedTuple):
     method: str
     path: str
-    summary: str
     handler: Handler
     answer: Any = None  # the type of the response's body
     status: int = 200
@@ -126,6 +125,10 @@ class Route(NamedTuple):
     def name(self) -> str:
         """The operation id in the OpenAPI document."""
         return self.handler.__name__
+
+    @property
+    def summary(self) -> str:
+        return (self.handler.__doc__ or "").removesuffix(".")
 
     @property
     def tag(self) -> str:

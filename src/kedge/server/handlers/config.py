@@ -18,6 +18,7 @@ from kedge.server.http import Request, Response
 
 
 async def get_config(request: Request) -> Response:
+    """Get the configuration and the source of each value."""
     from kedge.config.show import describe_config  # reads the schema, which would slow the server's start
 
     config = await request.context.configs.load(request.workspace_id, str(request.directory))
@@ -25,6 +26,7 @@ async def get_config(request: Request) -> Response:
 
 
 async def set_config(request: Request) -> Response:
+    """Set a config key in the user's or the workspace's file."""
     body, directory = request.body(ConfigSetBody), str(request.directory)
     check_depth(body.value, "values")
     await request.context.configs.set(request.workspace_id, directory, body.scope, body.key, body.value)
@@ -32,12 +34,14 @@ async def set_config(request: Request) -> Response:
 
 
 async def remove_config(request: Request) -> Response:
+    """Remove a config key."""
     body, directory = request.body(ConfigRemoveBody), str(request.directory)
     await request.context.configs.remove(request.workspace_id, directory, body.scope, body.key)
     return await get_config(request)
 
 
 async def set_model(request: Request) -> Response:
+    """Set the default model."""
     body, directory = request.body(ConfigModelBody), str(request.directory)
     check_text(body.model, "model")
     check_model(body.model)
@@ -47,22 +51,26 @@ async def set_model(request: Request) -> Response:
 
 
 async def list_models(request: Request) -> Response:
+    """List models that can be used, and why others cannot."""
     return Response(await request.context.agent.models(request.directory, decode_environment(request.headers)))
 
 
 async def log_in(request: Request) -> Response:
+    """Check and store a provider's API key."""
     body = request.body(LoginBody)
     directory = _directory(request, body.workspace_id)
     return Response(await (await request.context.agent.logins()).log_in(body, directory))
 
 
 async def list_credentials(request: Request) -> Response:
+    """Sources of API keys, with their last four characters."""
     directory = _directory(request, request.query(CredentialsQuery).workspace_id)
     logins = await request.context.agent.logins()
     return Response(await logins.list_credentials(directory, decode_environment(request.headers)))
 
 
 async def log_out(request: Request) -> Response:
+    """Delete a stored API key."""
     await (await request.context.agent.logins()).log_out(request.path["provider_id"])
     return Response(Deleted(deleted=True))
 

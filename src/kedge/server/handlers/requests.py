@@ -8,36 +8,43 @@ from kedge.server.http import Request, Response
 
 
 async def list_permissions(request: Request) -> Response:
+    """List pending permission requests."""
     request.engine.require_workspace(request.workspace_id)
     pending = await request.engine.store.pending_requests(request.workspace_id, "permission")
     return Response(PendingPermissions([each for each in pending if isinstance(each, PermissionRequest)]))
 
 
 async def grant_permission(request: Request) -> Response:
+    """Answer a permission request; the first answer wins."""
     body, engine = request.body(GrantBody), request.engine
     return Response(await engine.answer_permission(request.workspace_id, body.id, body.action, request.client))
 
 
 async def get_skip(request: Request) -> Response:
+    """Whether permission requests are skipped in this workspace."""
     return Response(Skip(request.engine.feed(request.workspace_id).skips_permissions))
 
 
 async def set_skip(request: Request) -> Response:
+    """Skip permission requests in this workspace (yolo mode), or stop skipping."""
     request.engine.feed(request.workspace_id).skips_permissions = request.body(Skip).skip
     return await get_skip(request)
 
 
 async def list_questions(request: Request) -> Response:
+    """List pending questions."""
     request.engine.require_workspace(request.workspace_id)
     pending = await request.engine.store.pending_requests(request.workspace_id, "question")
     return Response(PendingQuestions([each for each in pending if isinstance(each, QuestionRequest)]))
 
 
 async def answer_question(request: Request) -> Response:
+    """Answer a question; the first answer wins."""
     body, engine = request.body(AnswerBody), request.engine
     return Response(await engine.answer_question(request.workspace_id, body.id, body.answers, request.client))
 
 
 async def cancel_question(request: Request) -> Response:
+    """Decline a question."""
     request_id = request.body(RequestBody).id
     return Response(await request.engine.answer_question(request.workspace_id, request_id, None, request.client))

@@ -22,12 +22,14 @@ from kedge.server.http import Request, Response
 
 
 async def get_agent_state(request: Request) -> Response:
+    """Whether the agent is busy and ready."""
     model = await request.context.agent.default_model(request.directory, decode_environment(request.headers))
     is_busy = request.engine.actors.is_busy(request.workspace_id)
     return Response(AgentState(is_busy=is_busy, is_ready=model is not None, model=model))
 
 
 async def submit_prompt(request: Request) -> Response:
+    """Submit a prompt; 202 means that it is stored durably."""
     began = time.perf_counter()
     body = request.body(SubmitBody)
     submission = Submission(
@@ -45,6 +47,7 @@ async def submit_prompt(request: Request) -> Response:
 
 
 async def summarize_session(request: Request) -> Response:
+    """Summarize a session to make room in the model's context."""
     body = request.body(SummarizeBody)
     submission = Submission(
         session_id=request.session_id, prompt="", kind="summarize", on_busy=body.on_busy, model=body.model
@@ -53,6 +56,7 @@ async def summarize_session(request: Request) -> Response:
 
 
 async def run_shell_command(request: Request) -> Response:
+    """Run the user's own shell command; the model sees it with the next prompt."""
     body = request.body(ShellBody)
     submission = Submission(session_id=request.session_id, prompt=body.command, kind="shell", on_busy=body.on_busy)
     return await _accept(request, submission, body)
@@ -64,6 +68,7 @@ async def _accept(request: Request, submission: Submission, body: SubmitBody | S
 
 
 async def list_runs(request: Request) -> Response:
+    """List runs."""
     request.engine.require_workspace(request.workspace_id)
     query = request.query(RunsQuery)
     return Response(
@@ -72,6 +77,7 @@ async def list_runs(request: Request) -> Response:
 
 
 async def get_run(request: Request) -> Response:
+    """Get a run, or wait for its end."""
     wait_s, run_id = request.query(RunQuery).wait, request.path["run_id"]
     if wait_s:
         return Response(await request.run_while_connected(request.engine.wait(request.workspace_id, run_id, wait_s)))
@@ -79,37 +85,45 @@ async def get_run(request: Request) -> Response:
 
 
 async def cancel_run(request: Request) -> Response:
+    """Cancel a run."""
     return Response(await request.engine.store.cancel_run(request.workspace_id, request.path["run_id"]))
 
 
 async def cancel_session(request: Request) -> Response:
+    """Cancel all open runs of a session."""
     return Response(Cancelled(await request.engine.store.cancel_session(request.workspace_id, request.session_id)))
 
 
 async def get_session_status(request: Request) -> Response:
+    """Get a session with its running and queued prompts."""
     return Response(await request.engine.store.session_status(request.workspace_id, request.session_id))
 
 
 async def list_queue(request: Request) -> Response:
+    """List queued prompts."""
     status = await request.engine.store.session_status(request.workspace_id, request.session_id)
     return Response(Queue(status.queue))
 
 
 async def clear_queue(request: Request) -> Response:
+    """Remove all queued prompts."""
     return Response(Cancelled(await request.engine.store.drop_queued(request.workspace_id, request.session_id, None)))
 
 
 async def remove_queued_prompt(request: Request) -> Response:
+    """Remove a queued prompt."""
     await request.engine.store.drop_queued(request.workspace_id, request.session_id, request.path["run_id"])
     return Response(Cancelled([request.path["run_id"]]))
 
 
 async def list_jobs(request: Request) -> Response:
+    """List background jobs, newest first."""
     request.engine.require_workspace(request.workspace_id)
     return Response(JobList([job.info() for job in request.context.agent.jobs.of(request.workspace_id).list()]))
 
 
 async def kill_job(request: Request) -> Response:
+    """Kill a background job."""
     request.engine.require_workspace(request.workspace_id)
     job = await request.context.agent.jobs.of(request.workspace_id).kill(request.path["job_id"])
     return Response(job.info())

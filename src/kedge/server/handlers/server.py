@@ -16,16 +16,19 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def get_health(request: Request) -> Response:
+    """Server health."""
     return Response(Health("stopping" if request.engine.is_stopping else "ok"))
 
 
 async def get_proof(request: Request) -> Response:
-    """Over TCP `AuthMiddleware` answers this. A Unix socket has no token: the system says who listens there."""
+    """Prove that the server knows the token; needs no token itself (TCP only)."""
+    # Over TCP `AuthMiddleware` answers this. A Unix socket has no token: the system says who listens there.
     del request
     raise NoRoute("/v1/proof")
 
 
 async def get_version(request: Request) -> Response:
+    """Version and bounds."""
     retention, connections = request.engine.retention, connection_limits()
     return Response(
         Version(
@@ -56,15 +59,18 @@ async def get_version(request: Request) -> Response:
 
 
 async def get_openapi(request: Request) -> Response:
+    """This document."""
     return Response(request.context.openapi())
 
 
 async def get_metrics(request: Request) -> Response:
+    """Prometheus metrics."""
     text = await request.context.metrics.text(request.engine)
     return Response(text.encode(), media_type=PROMETHEUS)
 
 
 async def control_server(request: Request) -> Response:
+    """Stop the server."""
     if request.body(ControlBody).command == "shutdown_if_idle" and not request.engine.is_idle:
         raise Conflict("not_idle", "The server has open runs or background jobs. Wait for them, or send shutdown.")
     request.context.stop()

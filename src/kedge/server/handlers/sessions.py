@@ -12,20 +12,24 @@ from kedge.server.http import Request, Response
 
 
 async def list_sessions(request: Request) -> Response:
+    """List sessions."""
     request.engine.require_workspace(request.workspace_id)
     query = request.query(SessionsQuery)
     return Response(Sessions(await request.engine.store.sessions(request.workspace_id, query.q, query.limit)))
 
 
 async def create_session(request: Request) -> Response:
+    """Create a session."""
     return Response(await request.engine.create_session(request.workspace_id, request.body(SessionBody).title))
 
 
 async def get_session(request: Request) -> Response:
+    """Get a session."""
     return Response(await request.engine.store.session(request.workspace_id, request.session_id))
 
 
 async def change_session(request: Request) -> Response:
+    """Rename a session or set its model."""
     change, directory = request.body(SessionChange), request.directory
     if isinstance(change.model, str):  # refuse it now, not in the first run that would use it
         check_text(change.model, "model")
@@ -35,18 +39,21 @@ async def change_session(request: Request) -> Response:
 
 
 async def delete_session(request: Request) -> Response:
+    """Cancel a session's runs, then delete it."""
     await request.engine.delete_session(request.workspace_id, request.session_id)
     await request.context.agent.session_deleted(request.session_id)
     return Response(Deleted(deleted=True))
 
 
 async def list_messages(request: Request) -> Response:
+    """List messages, oldest first."""
     query = request.query(MessagesQuery)
     page = await request.engine.store.messages(request.workspace_id, request.session_id, query.after, query.limit)
     return Response(Messages(page.messages, page.as_of_seq))
 
 
 async def list_session_files(request: Request) -> Response:
+    """List the files that a session changed."""
     from kedge.engine.files import changed_files  # imports `difflib`, which would slow the server's start
 
     query, engine = request.query(SessionFilesQuery), request.engine
@@ -60,6 +67,7 @@ async def list_session_files(request: Request) -> Response:
 
 
 async def undo_session(request: Request) -> Response:
+    """Restore files and conversation to before a message."""
     body = request.body(UndoBody)
     result = await request.engine.undos.undo(
         request.workspace_id,
@@ -73,11 +81,13 @@ async def undo_session(request: Request) -> Response:
 
 
 async def redo_session(request: Request) -> Response:
+    """Redo the last undo."""
     dry_run = request.body(RedoBody).dry_run
     return Response(await request.engine.undos.redo(request.workspace_id, request.session_id, dry_run=dry_run))
 
 
 async def fork_session(request: Request) -> Response:
+    """Create a session that continues from a message."""
     body = request.body(ForkBody)
     result = await request.engine.undos.fork(
         request.workspace_id,

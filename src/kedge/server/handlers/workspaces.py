@@ -23,10 +23,12 @@ from kedge.server.http import Request, Response, StreamResponse
 
 
 async def list_workspaces(request: Request) -> Response:
+    """List workspaces."""
     return Response(Workspaces([state.workspace for state in await request.engine.store.workspaces()]))
 
 
 async def open_workspace(request: Request) -> Response:
+    """Open the workspace of a directory."""
     path = Path(request.body(WorkspaceBody).path)
     if not path.is_absolute() or "\0" in str(path):
         raise Invalid("invalid_request", "path must be the absolute path of a directory on the server's machine.")
@@ -34,16 +36,19 @@ async def open_workspace(request: Request) -> Response:
 
 
 async def get_workspace(request: Request) -> Response:
+    """Get a workspace."""
     return Response(request.engine.require_workspace(request.workspace_id))
 
 
 async def delete_workspace(request: Request) -> Response:
+    """Delete a workspace; the files in its directory stay."""
     await request.engine.delete_workspace(request.workspace_id)
     request.context.configs.forget(request.workspace_id)
     return Response(Deleted(deleted=True))
 
 
 async def stream_events(request: Request) -> StreamResponse:
+    """Stream events (server-sent events) from a cursor on."""
     query = request.query(EventsQuery)
     after = query.after
     last = request.headers.get("last-event-id", "").strip()
@@ -58,18 +63,21 @@ async def stream_events(request: Request) -> StreamResponse:
 
 
 async def find_files(request: Request) -> Response:
+    """Find files by part of their name."""
     query = request.query(FilesQuery)
     found = await request.run_while_connected(request.context.names.find(request.directory, query.q, query.limit))
     return Response(Files(found.names, found.is_cut))
 
 
 async def list_commands(request: Request) -> Response:
+    """List user-defined commands."""
     from kedge.agent.context_files import list_user_commands
 
     return Response(UserCommands(await asyncio.to_thread(list_user_commands, request.directory)))
 
 
 async def read_log(request: Request) -> Response:
+    """Read a page of the event log."""
     query = request.query(LogQuery)
     page = await request.engine.store.read_log(request.workspace_id, query.after, query.limit)
     envelopes = [msgspec.Raw(event.frame.partition(b"data: ")[2].rstrip()) for event in page.events]
