@@ -57,6 +57,21 @@ class Pages(BaseHTTPRequestHandler):
                 self.answer(200, b"x" * (6 * 1024 * 1024), "text/plain")
             case "/bomb":
                 self.answer(200, gzip.compress(b"x" * (20 * 1024 * 1024), 1), "text/plain", encoding="gzip")
+            case "/endless":  # behind what is compressed
+                self.send_response(200)
+                self.send_header("Content-Encoding", "gzip")
+                self.send_header("Content-Type", "text/plain; charset*=x; charset*1=y")
+                self.end_headers()
+                try:
+                    self.wfile.write(gzip.compress(b"all of it"))
+                    while not self.release.is_set():
+                        self.wfile.write(bytes(65536))
+                except OSError:
+                    pass  # the client had enough
+            case "/cut":
+                self.answer(200, gzip.compress(b"x" * 1000)[:-9], encoding="gzip")
+            case "/empty":
+                self.answer(200, b"", encoding="gzip")
             case "/long":
                 self.answer(200, b"".join(b"line %d\n" % i for i in range(20_000)), "text/plain")
             case "/hostile":  # 4 MiB in a codec that takes quadratic time
@@ -210,6 +225,14 @@ def test_any_bytes_are_decoded_soon_in_what_pages_are_written_in(charset: str) -
 async def test_a_page_that_names_a_quadratic_codec_is_text_all_the_same(place: ToolHarness, port: int) -> None:
     output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/hostile")
     assert "aaaa" in output.content
+
+
+async def test_gzip_ends_where_it_says_and_nothing_behind_it_is_read(place: ToolHarness, port: int) -> None:
+    base = f"http://127.0.0.1:{port}"
+    assert (await call(FETCH, place, url=f"{base}/endless", timeout=10)).content == f"{base}/endless\n\nall of it"
+    assert (await call(FETCH, place, url=f"{base}/empty")).content == f"{base}/empty\n\n"
+    with pytest.raises(ToolError, match="in the middle of its gzip data"):
+        await call(FETCH, place, url=f"{base}/cut")
 
 
 async def test_a_long_page_is_cut_and_the_whole_is_in_a_file(place: ToolHarness, port: int) -> None:

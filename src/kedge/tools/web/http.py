@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import zlib
 from collections.abc import AsyncGenerator, Mapping
-from email.message import Message
 from urllib.parse import urljoin
 
 from kedge.http.client import HttpClient, Response
@@ -20,6 +20,7 @@ from kedge.version import VERSION
 MAX_REDIRECTS = 5
 CONNECT_S = 10.0
 INFLATE_BYTES = 64 * 1024  # decompressed at a time: a small page may contain gigabytes
+_find_charset = re.compile(r";\s*charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE).search
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
@@ -27,12 +28,12 @@ class Page:
     """A response whose body has not been read yet."""
 
     def __init__(self, response: Response, url: str) -> None:
-        content_type = Message()
-        content_type["content-type"] = response.headers.get("content-type", "")
+        content_type = response.headers.get("content-type", "")
+        charset = _find_charset(content_type)
         self.url = url
         self.status = response.status
-        self.media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        self.charset = content_type.get_content_charset()
+        self.media_type = content_type.partition(";")[0].strip().lower()
+        self.charset = charset and charset[1].lower()
         self._response = response
 
     async def chunks(self, max_bytes: int) -> AsyncGenerator[bytes]:
@@ -50,18 +51,22 @@ class Page:
         if encoding not in ("", "identity", "gzip"):
             raise ToolError(f"{self.url} is compressed with {encoding[:20]}, which was not asked for.")
         inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None  # 31: gzip only
+        is_empty = True
         async with contextlib.aclosing(self._response.chunks()) as chunks:
             async for chunk in chunks:
                 if inflate is None:
                     yield chunk
                     continue
+                is_empty = False
                 try:
-                    while chunk:
+                    while chunk and not inflate.eof:
                         yield inflate.decompress(chunk, INFLATE_BYTES)
                         chunk = inflate.unconsumed_tail
                 except zlib.error as error:
                     raise ToolError(f"{self.url} is not valid gzip: {error}.") from error
-        if inflate is not None:
+                if inflate.eof:
+                    return  # the decompressor would keep all data that follows
+        if inflate is not None and not is_empty:
             yield inflate.flush()
             if not inflate.eof:
                 raise ToolError(f"{self.url} ended in the middle of its gzip data.")
