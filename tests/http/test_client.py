@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import random
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -18,10 +20,14 @@ from kedge.http.connection import (
     ConnectionLost,
     Connector,
     InvalidUrl,
+    Origin,
+    Stream,
     TimedOut,
+    load_certificates,
     open_unix_stream,
     parse_url,
 )
+from tests.models.proxies import new_authority
 
 LIMIT_S = 30.0
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -229,6 +235,39 @@ async def test_leaving_early_or_being_canceled_closes_the_connection(server: Ser
     assert await closed.get() == b""
 
 
+async def test_a_server_that_reads_a_large_request_slowly_is_waited_for(tmp_path: Path) -> None:
+    authority = new_authority(tmp_path, "localhost")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(authority.certificate, authority.key)
+
+    async def read_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(100):
+            await reader.readexactly(1 << 16)
+            await asyncio.sleep(0.05)
+        writer.write(SIZED)
+        await reader.read()
+        writer.transport.abort()
+        is_over.set()
+
+    async def connect(origin: Origin) -> Stream:
+        stream = await connector.open(origin)
+        stream.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+        return stream
+
+    connector = Connector(make_tls=lambda: load_certificates(str(authority.ca_file)))
+    client = HttpClient(connect, connect_s=5.0, stall_s=3.0)
+    is_over = asyncio.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    port = listening.getsockname()[1]
+    server = await asyncio.start_server(read_slowly, sock=listening, ssl=tls)
+    async with asyncio.timeout(LIMIT_S), server:
+        assert await fetch(client, f"https://localhost:{port}", bytes(100 << 16)) == (200, b"hello")
+        client.close()
+        await is_over.wait()
+
+
 async def test_an_answer_before_the_whole_request_is_read_is_an_answer(server: Server, client: HttpClient) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -263,7 +302,19 @@ async def test_what_cannot_be_connected_to_is_told_in_plain_words(client: HttpCl
             await fetch(client, f"http://{host}:{port}")
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:99999999", "http://[::1", "nonsense"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x",
+        "http://",
+        "http://x:99999999",
+        "http://x:0",
+        "http://[::1",
+        "http://a..b",
+        f"http://{'a' * 64}",
+        "nonsense",
+    ],
+)
 async def test_a_url_that_cannot_be_requested_is_invalid(client: HttpClient, url: str) -> None:
     with pytest.raises(InvalidUrl):
         await fetch(client, url)

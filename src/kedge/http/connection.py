@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_UNREAD_BYTES = 256 * 1024  # received and not yet read; then the connection stops receiving
+WRITE_BYTES = 64 * 1024  # written at a time: a transport with TLS takes any amount, and does not tell what is sent
 NEXT_ADDRESS_S = 0.25  # before the next address of a host is tried beside the first
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -110,15 +111,19 @@ class Stream(asyncio.Protocol):
 
     async def write(self, data: bytes, stall_s: float | None) -> None:
         """Send data. Returns early when the server answers or closes: `read` tells. Raises `TimedOut`."""
-        self.transport.write(data)
-        left = self.transport.get_write_buffer_size()
-        while self._is_writing_paused and not self._unread and not self._is_closed:
-            try:
-                await self._wait(stall_s)
-            except TimedOut:
-                before, left = left, self.transport.get_write_buffer_size()
-                if left >= before:
-                    raise
+        for start in range(0, len(data), WRITE_BYTES):
+            self.transport.write(data[start : start + WRITE_BYTES])
+            left = self.transport.get_write_buffer_size()
+            while self._is_writing_paused:
+                if self._unread or self._is_closed:
+                    self.transport.write(data[start + WRITE_BYTES :])
+                    return
+                try:
+                    await self._wait(stall_s)
+                except TimedOut:
+                    before, left = left, self.transport.get_write_buffer_size()
+                    if left >= before:
+                        raise
 
     async def read(self, stall_s: float | None) -> bytes:
         """Return the bytes that arrived, b"" at the end. Raises `TimedOut`, and `OSError` for a broken connection."""
@@ -162,6 +167,8 @@ def parse_url(url: str) -> tuple[Origin, SplitResult]:
         raise InvalidUrl(str(error)) from None
     if parts.scheme not in DEFAULT_PORTS or not host:
         raise InvalidUrl("only http:// and https:// with a host can be requested")
+    if port == 0 or not all(0 < len(label) < 64 for label in host.removesuffix(".").split(".")):
+        raise InvalidUrl("no host can have that name or port")
     return Origin(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme]), parts
 
 
