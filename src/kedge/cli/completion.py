@@ -20,7 +20,6 @@ Print a completion script for a shell. (Kedge also installs it under share/ of i
   fish   kedge completion fish > ~/.config/fish/completions/kedge.fish
 """
 
-ACTIONS = ("bash", "zsh", "fish")
 FLAGS: dict[str, str] = {}
 CONNECTS = False
 OPTION_MODULES = {"run": "kedge.cli.run_options"}  # where they are not in the command's own module
@@ -94,13 +93,8 @@ def run(argv: list[str]) -> int:
     match argv:
         case ["-h" | "--help"]:
             print(HELP, end="")
-            return EXIT_OK
-        case ["bash"]:
-            print(_bash(), end="")
-        case ["zsh"]:
-            print(_zsh(), end="")
-        case ["fish"]:
-            print(_fish(), end="")
+        case [shell] if shell in ACTIONS:
+            print(ACTIONS[shell](), end="")
         case _:
             problem = f"Unknown shell {argv[0]!r}" if len(argv) == 1 else "Name one shell"
             return print_error(f"{problem}. Use kedge completion bash, zsh or fish", EXIT_USAGE)
@@ -150,3 +144,6 @@ def _fish() -> str:
             given = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
             lines.append(f"complete -c kedge -n '__fish_seen_subcommand_from {name}' {given}")
     return "\n".join(lines) + "\n"
+
+
+ACTIONS = {"bash": _bash, "zsh": _zsh, "fish": _fish}

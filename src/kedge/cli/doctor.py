@@ -43,14 +43,7 @@ def _print_findings(options: Options) -> int:
 
 def _find_all(options: Options) -> Iterator[Finding]:
     # Imported here: the completion script is built from this module where dependencies are not installed.
-    from kedge.cli.doctor_checks import (
-        check_configuration,
-        check_model,
-        check_programs,
-        check_sandbox,
-        check_server,
-        check_terminal,
-    )
+    from kedge.cli import doctor_checks as checks
     from kedge.client.environment import find_server
     from kedge.protocol.address import AddressError
     from kedge.version import VERSION
@@ -64,11 +57,11 @@ def _find_all(options: Options) -> Iterator[Finding]:
     except AddressError as error:
         yield False, str(error)
         return
-    yield from check_server(location)
-    findings = list(check_configuration(directory))
+    yield from checks.check_server(location)
+    findings = list(checks.check_configuration(directory))
     yield from findings
     if not any(is_ok is False for is_ok, _ in findings):
-        yield from check_model(location.data_dir, directory, is_offline=options.has("offline"))
-        yield from check_sandbox(directory)
-    yield from check_programs()
-    yield from check_terminal()
+        yield from checks.check_model(location.data_dir, directory, is_offline=options.has("offline"))
+        yield from checks.check_sandbox(directory)
+    yield from checks.check_programs()
+    yield from checks.check_terminal()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kedge.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from kedge.protocol.api import Offered, OfferedModel
+    from kedge.protocol.api import Offered
     from kedge.tui.port import Interface
 
 
@@ -22,14 +22,10 @@ def find_current_model(offered: Offered, launch_model: str | None, session_model
     name = launch_model or session_model or offered.model
     if name is None:
         return CurrentModel("", None, is_ready=False)
-    found = find_model(offered, name)
+    found = next((model for each in offered.providers for model in each.models if model.name == name), None)
     provider = next((each for each in offered.providers if each.id == name.partition("/")[0]), None)
     is_ready = provider is None or provider.usable  # of an unknown provider the server knows more
     return CurrentModel(name, found.context_window if found else None, is_ready=is_ready)
-
-
-def find_model(offered: Offered, name: str) -> OfferedModel | None:
-    return next((model for each in offered.providers for model in each.models if model.name == name), None)
 
 
 async def pick_model(app: Interface, name: str) -> None:
@@ -37,8 +33,7 @@ async def pick_model(app: Interface, name: str) -> None:
     from kedge.tui.dialogs.models import ModelDialog
 
     if not name:
-        offered = await app.api.list_models()
-        chosen = await app.ask(ModelDialog(offered, app.chat.model))
+        chosen = await app.ask(ModelDialog(await app.api.list_models(), app.chat.model))
         if chosen is None:
             return
         if chosen.provider is not None:

@@ -314,6 +314,8 @@ class ChatScreen(Screen[None]):
 
 
 class PromptSender:
+    """Submits prompts in order, each exactly once (P3); a failed one goes back into the editor."""
+
     def __init__(self, screen: Chat) -> None:
         self._screen = screen
         self._order = asyncio.Lock()  # one submission at a time

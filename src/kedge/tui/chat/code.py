@@ -36,28 +36,19 @@ def highlight(code: str, language: str, palette: Palette, *, lead: str = "", is_
 
 
 def highlight_file(code: str, path: str, palette: Palette) -> list[Line]:
-    lexer = find_file_lexer(path) if len(code) <= MAX_HIGHLIGHTED_CHARS else None
+    lexer = find_lexer(path=path) if len(code) <= MAX_HIGHLIGHTED_CHARS else None
     return _draw_plain(code, palette) if lexer is None else _draw_tokens(lexer, code, palette)
 
 
-@lru_cache(64)
-def find_lexer(language: str) -> Lexer | None:
-    from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
+@lru_cache(128)
+def find_lexer(language: str = "", *, path: str = "") -> Lexer | None:
+    from pygments import lexers
     from pygments.util import ClassNotFound
 
     try:
-        return get_lexer_by_name(language.lower(), stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return None
-
-
-@lru_cache(64)
-def find_file_lexer(path: str) -> Lexer | None:
-    from pygments.lexers import get_lexer_for_filename  # pyright: ignore[reportUnknownVariableType]
-    from pygments.util import ClassNotFound
-
-    try:
-        return get_lexer_for_filename(path.rpartition("/")[2], stripnl=False, ensurenl=False)
+        if path:
+            return lexers.get_lexer_for_filename(path.rpartition("/")[2], stripnl=False, ensurenl=False)
+        return lexers.get_lexer_by_name(language.lower(), stripnl=False, ensurenl=False)
     except ClassNotFound:
         return None
 
