@@ -30,13 +30,13 @@ from kedge.protocol.address import AddressError, TcpAddress, UnixAddress, check_
 
 
 class AsyncTransport:
-    def __init__(self, location: ServerLocation, *, client: str, timeout_s: float = SILENCE_S) -> None:
+    def __init__(self, location: ServerLocation, *, client: str) -> None:
         self.location = location
         self._url = "http://localhost"
         if isinstance(location.address, TcpAddress):
             self._url = f"http://{str(location.address).removeprefix('tcp://')}"
         self._headers = {**make_headers(location, client), "Accept-Encoding": "identity"}
-        self._http = HttpClient(self._open_checked, connect_s=CONNECT_S, stall_s=timeout_s)
+        self._http = HttpClient(self._open_checked, connect_s=CONNECT_S, stall_s=SILENCE_S)
 
     async def close(self) -> None:
         self._http.close()

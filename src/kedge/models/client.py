@@ -14,7 +14,7 @@ from kedge.models.errors import ConfigError, ModelError, ReasoningRejected, Refu
 from kedge.models.providers import NO_SETTINGS, find_model_info
 from kedge.models.transport import LocalSockets, Response, Transport
 from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, env_prefix
-from kedge.models.wires.decoding import EventTooLarge, SseReader
+from kedge.models.wires.decoding import SseReader
 from kedge.models.wires.provider_errors import error_from_response
 from kedge.models.wires.registry import WIRES, Stream, Wire
 from kedge.models.wires.requests import EncodedCache, exclude_embeddings
@@ -38,17 +38,13 @@ class ModelClient:
     def __init__(
         self,
         *,
-        connect_s: float = CONNECT_S,
         stall_s: float = STALL_S,
         clock: Callable[[], float] = time.monotonic,
-        time_of_day: Callable[[], float] = time.time,
         local: LocalSockets | None = None,
     ) -> None:
-        self._connect_s = connect_s
         self._stall_s = stall_s
         self._clock = clock
-        self._time_of_day = time_of_day
-        self._transport = Transport(connect_s, stall_s, local)
+        self._transport = Transport(CONNECT_S, stall_s, local)
         self._encoded = EncodedCache()
         self._rejected = RejectedReasoning()
         self._listings: dict[bytes, tuple[float, str]] = {}  # first models, by the encoded listing request
@@ -136,7 +132,7 @@ class ModelClient:
         async with self._transport.send(request, endpoint.connection) as response:
             if response.status != 200:
                 body = await _read_error_body(response)
-                raise error_from_response(endpoint, response.status, response.headers, body, self._time_of_day())
+                raise error_from_response(endpoint, response.status, response.headers, body, time.time())
             yield response
 
 
@@ -198,10 +194,7 @@ class _StreamReader:
         self._size += len(chunk)
         if self._size > MAX_ANSWER_BYTES:
             raise Refused("bad_response", f"The answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
-        try:
-            events = self._events.feed(chunk)
-        except EventTooLarge as error:
-            raise Refused("bad_response", "The model's answer is malformed: an endless event") from error
+        events = self._events.feed(chunk)
         deltas: list[Delta] = []
         try:
             for event in events:

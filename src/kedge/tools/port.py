@@ -161,16 +161,9 @@ def resolve_path(scope: ToolScope, given: str) -> Path:
         raise ToolError(f"{given!r} is not a possible path ({error});", "give another.") from error
 
 
-def is_inside(path: Path, directory: Path) -> bool:
-    """Return whether a resolved path is the resolved directory or below it."""
-    return path.is_relative_to(directory)
-
-
 def display_path(scope: ToolScope, path: Path) -> str:
     """Return a resolved path relative to the workspace if it is inside, else absolute."""
-    if not is_inside(path, scope.directory):
-        return str(path)
-    return str(path.relative_to(scope.directory))
+    return str(path.relative_to(scope.directory) if path.is_relative_to(scope.directory) else path)
 
 
 def _expand_home(given: str, scope: ToolScope) -> str:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.models.wires.decoding import EventTooLarge, SseEvent, SseReader
+from kedge.models.errors import Refused
+from kedge.models.wires.decoding import SseEvent, SseReader
 
 STREAM = (
     "\ufeffdata: first\n\n"
@@ -73,5 +74,5 @@ def test_an_event_without_end_is_refused() -> None:
     reader = SseReader(max_event_bytes=95)
     assert reader.feed(b"data: short\n\n" * 20) == [SseEvent(b"short")] * 20
     assert reader.feed(b"data: endless" * 7) == []
-    with pytest.raises(EventTooLarge):
+    with pytest.raises(Refused):
         reader.feed(b" and on")

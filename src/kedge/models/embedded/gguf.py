@@ -152,7 +152,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of the child process. `context` is for each slot."""
 
     path: str
-    socket: str
+    socket: str = ""  # chosen when the process is started
     context: int
     slots: int = SLOTS
     threads: int = 1
@@ -160,27 +160,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     prompt_cache_mib: int = PROMPT_CACHE_MIB
 
 
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    context: int
-    threads: int
-    max_output: int
-
-
 def is_tiny(gguf: Gguf) -> bool:
     return gguf.size_bytes < TINY_BYTES
 
 
-def choose_sizes(gguf: Gguf) -> Sizes:
+def choose_settings(gguf: Gguf, path: str = "") -> Settings:
     context = min(gguf.context_length or LEAST_CONTEXT, TINY_CONTEXT if is_tiny(gguf) else MAX_CONTEXT)
     if gguf.token_bytes:
         max_kv_bytes = min(KV_BYTES, _read_memory_bytes() // 4)
         context = min(context, max(LEAST_CONTEXT, max_kv_bytes // (SLOTS * gguf.token_bytes)))
-    return Sizes(context=context, threads=_count_threads(), max_output=TINY_OUTPUT if is_tiny(gguf) else -1)
+    max_output = TINY_OUTPUT if is_tiny(gguf) else -1
+    return Settings(path=path, context=context, threads=_count_threads(), max_output=max_output)
 
 
 def describe_model(gguf: Gguf) -> ModelInfo:
     """Return the model's properties. Its price is zero."""
-    chosen = choose_sizes(gguf)
+    chosen = choose_settings(gguf)
     return ModelInfo(
         context_window=chosen.context,
         max_output_tokens=chosen.max_output if chosen.max_output > 0 else None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from kedge.models.embedded.starter import REPORT_S, Report, Starter
+from kedge.models.embedded.starter import Report, Starter
 from kedge.models.errors import ConfigError
 from kedge.models.values import Endpoint
 from kedge.protocol.address import default_address
@@ -33,8 +33,8 @@ _GREEDY: dict[str, Any] = {"temperature": 0}  # greedy decoding is best for so s
 class EmbeddedModels:
     """Loads models. Files are in the data directory, sockets beside the server's; most code is imported late."""
 
-    def __init__(self, data_dir: Path, *, idle_s: float = IDLE_S, report_s: float = REPORT_S) -> None:
-        self._starter = Starter(data_dir / "models", report_s)
+    def __init__(self, data_dir: Path, *, idle_s: float = IDLE_S) -> None:
+        self._starter = Starter(data_dir / "models")
         self._data_dir = data_dir
         self._idle_s = idle_s
         self._open_pool: Pool | None = None
@@ -53,13 +53,10 @@ class EmbeddedModels:
             path = await self._starter.fetch(env, report)
         else:
             path = resolve_path(name, directory, env)
-        from kedge.models.embedded.gguf import Settings, choose_sizes, describe_model
+        from kedge.models.embedded.gguf import choose_settings, describe_model
 
         gguf = await asyncio.to_thread(read_file, path, name)
-        sizes = choose_sizes(gguf)
-        settings = Settings(
-            path=str(path), socket="", context=sizes.context, threads=sizes.threads, max_output=sizes.max_output
-        )
+        settings = choose_settings(gguf, str(path))
         host = self._assign_host(settings, name)
         if not self._pool.is_loaded(settings):
             await report(f"Loading {PROVIDER}/{name}", {"is_passing": True})

@@ -55,10 +55,9 @@ class _Model:
 class Pool:
     """`address` is the server's socket: those of the models are beside it, in a private directory (P16)."""
 
-    def __init__(self, address: UnixAddress, idle_s: float, max_children: int = MAX_CHILDREN) -> None:
+    def __init__(self, address: UnixAddress, idle_s: float) -> None:
         self._directory = Path(address.path).with_suffix(".models")
         self._idle_s = idle_s
-        self._max_children = max_children
         self._models: dict[Settings, _Model] = {}
         self._freed = asyncio.Event()  # a model became unused
         self._numbers = itertools.count(1)
@@ -112,7 +111,7 @@ class Pool:
         child = Child(
             msgspec.structs.replace(settings, socket=str(self._directory / f"{next(self._numbers)}.sock")), model.name
         )
-        model.child = child  # counts for `max_children` from now on
+        model.child = child  # counts for `MAX_CHILDREN` from now on
         try:
             await child.start()
         except BaseException:
@@ -121,7 +120,7 @@ class Pool:
         return child
 
     async def _make_room(self) -> None:
-        while len(loaded := [model for model in self._models.values() if model.child]) >= self._max_children:
+        while len(loaded := [model for model in self._models.values() if model.child]) >= MAX_CHILDREN:
             self._freed.clear()
             if idle := next((model for model in loaded if model.users == 0), None):
                 await _take(idle).stop()

@@ -37,11 +37,9 @@ Storage = Literal["file", "keyring"]
 
 
 class Credentials:
-    def __init__(
-        self, path: Path | None = None, *, keyring: KeyRing | None = None, command_s: float = COMMAND_S
-    ) -> None:
+    def __init__(self, path: Path | None = None, *, command_s: float = COMMAND_S) -> None:
         self._file = None if path is None else KeyFile(path)
-        self._keyring = keyring or KeyRing()
+        self._keyring = KeyRing()
         self._commands = KeyCommands(command_s)
         self._keyring_cache = _KeyCache()  # the keyring is slow and may ask for a password
         self._logins: dict[str, int] = {}  # logins since the server started
@@ -110,7 +108,7 @@ class Credentials:
         return await self._read_stored(provider_id)
 
     async def _find(
-        self, provider: Provider, env: Mapping[str, str], refused: Collection[str] = (), last: str | None = None
+        self, provider: Provider, env: Mapping[str, str], refused: Collection[str], last: str | None = None
     ) -> tuple[str | None, bool]:
         """Return the key, and whether a command printed it just now."""
         configured = (provider.config.api_key or "").strip()

@@ -24,10 +24,6 @@ class SseEvent(NamedTuple):
     name: str = ""
 
 
-class EventTooLarge(Exception):
-    pass
-
-
 class SseReader:
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_bytes = max_event_bytes
@@ -36,7 +32,7 @@ class SseReader:
     def feed(self, chunk: bytes) -> list[SseEvent]:
         events = [SseEvent(data, name) for _, data, name in self._parser.feed(chunk)]
         if self._parser.pending_bytes > self._max_bytes:
-            raise EventTooLarge
+            raise Refused("bad_response", "The model's answer is malformed: an endless event")
         return events
 
 

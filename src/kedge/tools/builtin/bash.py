@@ -16,7 +16,7 @@ from kedge.protocol.text_safety import has_control, one_line
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.git import may_run_programs
-from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, is_inside, resolve_path
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, resolve_path
 from kedge.tools.process.command import Command, Job
 from kedge.tools.process.environment import command_environment, unapproved_environment, user_environment
 from kedge.tools.sandbox.policy import UNAPPROVED, LaunchSpec, Limits, SandboxUnavailable
@@ -257,7 +257,7 @@ def _resolve_directory(scope: ToolScope, given: str) -> Path:
     if not given:
         return scope.directory
     directory = resolve_path(scope, given)
-    if not is_inside(directory, scope.directory):
+    if not directory.is_relative_to(scope.directory):
         raise ToolError(f"{given} is outside the workspace;", "leave working_dir out and name the path in the command.")
     if not directory.is_dir():
         raise ToolError(f"{given} is not a directory of the workspace;", "use ls to find the right one.")

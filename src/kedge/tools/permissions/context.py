@@ -14,7 +14,6 @@ from kedge.tools.permissions.paths import MAX_DIRECTORIES, Directories, change_d
 from kedge.tools.permissions.policy import Deny, Policy, Reason, Verdict
 from kedge.tools.permissions.shell import Line, Word, names
 from kedge.tools.permissions.wrappers import find_possible_commands
-from kedge.tools.port import is_inside
 
 _BUILTINS = names(
     ": . [ alias bg break builtin cd command continue declare dirs disown echo eval exec exit export false fg getopts"
@@ -48,9 +47,9 @@ class Programs(msgspec.Struct, frozen=True):
         return False  # there is no such program
 
     def _is_inside(self, entry: str, found: str) -> bool:
-        roots = [Path(root) for root in (self.workspace, self.scratch) if root]
+        roots = [root for root in (self.workspace, self.scratch) if root]
         paths = [Path(entry), Path(os.path.realpath(entry)), Path(os.path.realpath(found))]
-        return any(is_inside(path, root) for path in paths for root in roots)
+        return any(path.is_relative_to(root) for path in paths for root in roots)
 
 
 MAX_SHOWN_CHARS = 120

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.permissions.shell import names
-from kedge.tools.port import is_inside
 
 MAX_ENTRIES = 20_000  # directory entries listed to expand one wildcard
 MAX_MATCHES = 2000  # paths of one wildcard; each is checked
@@ -54,19 +53,17 @@ class Roots(msgspec.Struct, frozen=True):
 
     def is_hidden_by_sandbox(self, path: str) -> bool:
         """Whether the read-only sandbox hides it, also if a rule allows reading it: secrets, the home, its parents."""
-        return is_secret(path) or (self.home is not None and is_inside(Path(self.home), Path(path)))
+        return is_secret(path) or (self.home is not None and Path(self.home).is_relative_to(path))
 
     def _is_home(self, path: str) -> bool:
-        return self.home is not None and is_inside(Path(path), Path(self.home))
+        return self.home is not None and Path(path).is_relative_to(self.home)
 
     def is_in_workspace(self, path: str) -> bool:
-        return is_inside(Path(path), Path(self.directory))
+        return Path(path).is_relative_to(self.directory)
 
     def _is_inside(self, path: str) -> bool:
-        where = Path(path)
-        return is_inside(where, Path(self.directory)) or (
-            self.scratch is not None and is_inside(where, Path(self.scratch))
-        )
+        roots = (self.directory,) if self.scratch is None else (self.directory, self.scratch)
+        return any(Path(path).is_relative_to(root) for root in roots)
 
 
 def is_harmless_device(path: str) -> bool:

@@ -256,9 +256,8 @@ class Job:
 class Jobs:
     """The jobs of one workspace."""
 
-    def __init__(self, new_id: Callable[[], str] = lambda: secrets.token_hex(2)) -> None:
+    def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}  # oldest first
-        self._new_id = new_id
 
     def check_room(self) -> None:
         if sum(job.is_running for job in self._jobs.values()) >= MAX_JOBS:
@@ -305,7 +304,7 @@ class Jobs:
         return ", ".join(self._jobs)
 
     def _free_id(self) -> str:
-        while (id := self._new_id()) in self._jobs:
+        while (id := secrets.token_hex(2)) in self._jobs:
             pass
         return id
 

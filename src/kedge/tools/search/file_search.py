@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple
 
 from kedge.files.safe_open import open_directory, stat_resolved
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Access, ToolScope, display_path, is_inside, resolve_path
+from kedge.tools.port import Access, ToolScope, display_path, resolve_path
 from kedge.tools.search import ripgrep
 from kedge.tools.search.ripgrep import (
     check_classes,
@@ -69,7 +69,7 @@ def _find_start(scope: ToolScope, given: str) -> Start:
         near = next(parent for parent in path.parents if os.path.isdir(parent))  # noqa: PTH112 never raises
         raise ToolError(f"{shown} does not exist.", f"List {display_path(scope, near)} to see what is there.")
     is_dir = stat.S_ISDIR(status.st_mode)
-    if is_inside(path, scope.directory):
+    if path.is_relative_to(scope.directory):
         return Start(scope.directory, str(path.relative_to(scope.directory)), shown, is_dir)
     return Start(path if is_dir else path.parent, "." if is_dir else path.name, shown, is_dir)
 
@@ -117,7 +117,7 @@ def _make_relative(start: Start, pattern: str) -> str:
         return "/" + ("/".join(parts[len(root.parts) :]) or "**")
     literal = next((index for index, part in enumerate(parts) if not is_literal(part)), len(parts))
     head = Path(os.path.realpath("/".join(parts[:literal]) or "/"))  # resolve links
-    if not is_inside(head, root):
+    if not head.is_relative_to(root):
         raise ToolError(f"The pattern {pattern!r} is not below {start.shown}.", _USE_PATH)
     rest = [*(escape_glob(part) for part in head.relative_to(root).parts), *parts[literal:]]
     return "/" + ("/".join(rest) or "**")
