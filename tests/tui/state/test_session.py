@@ -303,6 +303,15 @@ def test_a_shell_command_shows_its_output_and_then_its_exit_code(log: Log) -> No
     assert not [block for block in log.blocks if isinstance(block, EndBlock)], "no model was asked: nothing to count"
 
 
+def test_the_notice_of_a_summary_stands_before_it(log: Log) -> None:
+    log.run("r", "running", "", kind="summarize")
+    log.tell("agent_event", AgentEvent(type="summarize", run_id="r", session_id="s", message="Summarizing."))
+    assert [type(block) for block in log.blocks] == [NoteBlock]
+    summary = Message(id="m", session_id="s", run_id="r", role="assistant", parts=[], created_at=1.0, summary=True)
+    log.tell("message", summary)
+    assert [block.kind for block in log.blocks if isinstance(block, NoteBlock)] == ["info", "summary"]
+
+
 def test_a_result_that_was_read_is_done_unless_it_is_only_announced(log: Log) -> None:
     def calls() -> dict[str, str]:
         return {block.key.partition(":")[2]: block.state for block in log.blocks if isinstance(block, CallBlock)}

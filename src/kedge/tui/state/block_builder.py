@@ -59,6 +59,9 @@ def _build_run(session: SessionState, run_id: str, messages: Iterable[MessageSta
     if not blocks and end is not None and end.cancelled:
         return []  # it was removed from the queue and never was part of the conversation (P7)
     rest = list(_build_end(session, run_id))
+    if run is not None and run.kind == "summarize":  # its notice announces the summary, and it has no prompt
+        notices = [block for block in rest if isinstance(block, NoteBlock) and block.kind == "info"]
+        return [*notices, *blocks, *(block for block in rest if block not in notices)]
     if rest and not blocks and run is not None:
         blocks.append(PromptBlock(key=f"prompt:{run_id}", text=run.prompt, is_shell=run.kind == "shell"))
     return blocks + rest
