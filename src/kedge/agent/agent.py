@@ -128,7 +128,6 @@ class Agent:
         await asyncio.to_thread(remove_old_scratch, self._data_dir)
 
     async def session_deleted(self, session_id: str) -> None:
-        """Remove the session's scratch directory."""
         await asyncio.to_thread(remove_scratch, self._data_dir, session_id)
 
     async def close(self) -> None:

@@ -53,8 +53,6 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 class Attempts:
-    """The attempts at one model call."""
-
     def __init__(self, ctx: TurnContext, retry: RetryPolicy, keys: ApiKeys | None = None) -> None:
         self._ctx = ctx
         self._retry = retry

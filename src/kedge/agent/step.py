@@ -47,8 +47,6 @@ class ContextFull(Exception):
 
 
 class StepRunner:
-    """Runs the steps of one turn."""
-
     def __init__(
         self, ctx: TurnContext, models: ModelClient, endpoint: Endpoint, retry: RetryPolicy, keys: ApiKeys
     ) -> None:
@@ -152,8 +150,6 @@ class _OpenPart(NamedTuple):
 
 
 class DeltaWriter:
-    """Writes one attempt's message."""
-
     def __init__(self, message: MessageWriter) -> None:
         self.message_id = message.id
         self.length = 0  # in characters

@@ -224,7 +224,6 @@ def _list_attachments(history: Sequence[Message], run_ids: set[str]) -> list[str
 
 
 def _find_todos(history: Sequence[Message]) -> str:
-    """Return the last todo list that the model wrote."""
     for message in reversed(history):
         for part in message.parts:
             if isinstance(part, ToolResult) and part.name == "todos" and not part.is_error:

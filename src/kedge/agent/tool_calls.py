@@ -52,8 +52,6 @@ class Denied(Exception):
 
 
 class _Permission(NamedTuple):
-    """How a call may run."""
-
     may_run_unsandboxed: bool = False
     changes_nothing: bool = False  # a command that is known to be read-only
     run_as: RunAs = "approved"
@@ -69,8 +67,6 @@ class _ApprovedCall(NamedTuple):
 
 
 class ToolRunner:
-    """Runs the tool calls of one turn."""
-
     def __init__(self, ctx: TurnContext, scope: TurnScope, tools: Mapping[str, Tool], judge: Judge) -> None:
         self._ctx = ctx
         self._scope = scope

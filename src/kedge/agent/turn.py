@@ -48,8 +48,6 @@ MAX_EMPTY_ANSWERS = 2  # in a row: the model is asked again once
 
 
 class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the steps of one turn share."""
-
     system: str
     tools: Sequence[ToolSpec]
     scope: TurnScope
@@ -60,8 +58,6 @@ class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentTurn:
-    """Executes the runs of prompts and of sub-agents."""
-
     def __init__(self, deps: AgentDeps) -> None:
         self._deps = deps
 
@@ -165,7 +161,6 @@ class _Turn:
         )
 
     async def _get_setup(self, history: list[Message]) -> _TurnSetup:
-        """Return the turn's setup, built on first use."""
         if self._setup is None:
             self._setup = await self._build_setup(history)
         return self._setup
@@ -345,5 +340,4 @@ def _compile(schema: Mapping[str, Any]) -> Validator:
 
 
 def _refuse_reference(uri: str) -> Any:
-    """Refuse to load other documents."""
     raise ValueError(f"it refers to {uri}, and only references within the schema are followed")

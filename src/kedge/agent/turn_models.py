@@ -27,8 +27,6 @@ from kedge.tools.process.command import WorkspaceJobs
 
 
 class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
-    """The services that all turns of an agent share."""
-
     models: ModelClient
     selector: ModelSelector
     credentials: Credentials
@@ -74,7 +72,6 @@ class TurnModels:
                     selection = msgspec.structs.replace(selection, endpoint=endpoint)
 
     async def select_small(self, large: Selection) -> Endpoint | None:
-        """Return the model that writes titles, or None if no model should."""
         small = await self._deps.selector.select_small(large, self._env, self._config)
         return None if small is None else await self._deps.models.resolve_model(small.endpoint)
 

@@ -43,7 +43,6 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def is_denied(self) -> bool:
-        """Whether a person denied one of its calls."""
         return any(result.metadata and DENIED in result.metadata for result in self.results.values())
 
     @property
@@ -92,8 +91,6 @@ def add_empty_answer_note(history: Sequence[Message]) -> list[Message]:
 
 
 class PastCall(NamedTuple):
-    """A finished tool call and its result."""
-
     name: str
     input: str
     content: str

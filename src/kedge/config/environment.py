@@ -82,7 +82,6 @@ def _convert(text: str, leaf: Leaf) -> Any:
 
 
 def referenced_names(text: str) -> list[str]:
-    """Return the variables that a text refers to."""
     return [found[1] for found in _REFERENCE.finditer(text) if found[1]]
 
 

@@ -23,8 +23,6 @@ REFERS = "takes a value from the environment, which needs a trusted directory"
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A key that has no effect, and why."""
-
     file: str
     line: int
     key: str
@@ -32,7 +30,6 @@ class Ignored(msgspec.Struct, frozen=True):
 
 
 def is_trusted(directory: Path, trusted: Sequence[str], home: Path) -> bool:
-    """Whether the directory is a trusted one or inside one."""
     real = directory.resolve()
     return any(real.is_relative_to(root) for root in (resolve_trusted_entry(each, home) for each in trusted) if root)
 

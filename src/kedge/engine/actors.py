@@ -30,8 +30,6 @@ RESTART_S = 1.0  # before another actor replaces one that failed: a bug must not
 
 
 class Actors:
-    """The actors of all sessions that have open runs."""
-
     def __init__(self, deps: TurnDeps, turns: Mapping[RunKind, Turn], max_turns: int) -> None:
         self.deps = deps
         self.turns = turns

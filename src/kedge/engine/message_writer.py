@@ -97,7 +97,6 @@ class TurnWriter:
 
 
 def _merge_drafts(drafts: list[Draft]) -> list[Draft]:
-    """One draft for each part, with the joined text."""
     by_part: dict[tuple[str, int], list[Draft]] = {}
     for draft in drafts:
         by_part.setdefault((draft.message_id, draft.part), []).append(draft)
@@ -244,8 +243,6 @@ class _OutputWriter:
 
 
 class ToolWriter(_OutputWriter):
-    """The result of one tool call."""
-
     def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: ToolResult) -> None:
         super().__init__(turn_writer, message, head)
         self._head = head

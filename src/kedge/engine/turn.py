@@ -46,8 +46,6 @@ class TurnDeps(NamedTuple):
 
 
 class TurnContext:
-    """Everything that one turn can read, write and start."""
-
     def __init__(
         self,
         deps: TurnDeps,

@@ -117,8 +117,6 @@ WAKE_PAUSE_S = 0.0002
 
 
 class Cursor:
-    """The position of one reader."""
-
     def __init__(self) -> None:
         self.seq = 0  # all events up to here were delivered
         self.position = 0  # in the ring, while the reader is live
@@ -167,7 +165,6 @@ class Feed:
             self._next_wake = asyncio.get_running_loop().call_at(self._pause_until, self.wake)
 
     def wake(self) -> None:
-        """Wake all waiting readers."""
         if self._next_wake is not None:
             self._next_wake.cancel()
             self._next_wake = None

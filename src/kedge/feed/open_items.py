@@ -25,7 +25,6 @@ class Slice(NamedTuple):
 
 
 def slice_of(data: bytes | bytearray | memoryview) -> Slice:
-    """The buffer up to its current length."""
     return Slice(data, len(data))
 
 

@@ -63,7 +63,6 @@ class Blobs:
         return self._db is None and (self._path is None or not self._path.exists())
 
     def put(self, contents: Iterable[bytes]) -> None:
-        """Store contents durably."""
         packed = [(compute_digest(data), self._now(), _compress(data)) for data in contents]
         if not packed:
             return

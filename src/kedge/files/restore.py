@@ -283,7 +283,6 @@ def _is_duplicate(last: Change, change: Change) -> bool:
 
 
 def _find_target(chain: Sequence[Change]) -> Target:
-    """Return the target for the changes of one path."""
     ours = [change for change in chain if not change.unsure]
     if not ours:
         return Target(chain[0].path, chain[-1].after, chain[0].before, unsure=chain[-1].unsure)

@@ -213,7 +213,6 @@ def _sha(state: State) -> str:
 
 
 def make_entry(seen: Observation, scanned_at_ns: int) -> Entry:
-    """Return the entry of a file that was read outside of a scan."""
     assert seen.status is not None
     return Entry(None if _is_young(seen.status, scanned_at_ns) else _make_stamp(seen.status), seen.state)
 

@@ -94,8 +94,6 @@ def _cannot_listen(address: Address, error: Exception) -> AddressError:
 
 
 class Listener:
-    """A listening socket and its connections."""
-
     def __init__(self, sock: socket.socket, app: App, is_agent_process: IsAgentProcess) -> None:
         self._sock = sock
         self._is_agent_process = is_agent_process

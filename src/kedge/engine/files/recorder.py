@@ -18,8 +18,7 @@ from pathlib import Path
 from kedge import failpoints
 from kedge.engine.concurrency import Tasks, retry_store
 from kedge.engine.errors import NotRecorded
-from kedge.engine.files.change_log import Author, ChangeLog, Scanner
-from kedge.engine.files.pruner import Pruner
+from kedge.engine.files.change_log import Author, ChangeLog, Pruner, Scanner
 from kedge.engine.processes.registry import ProcessRegistry
 from kedge.files.listing import CannotScan
 from kedge.files.scan import Difference

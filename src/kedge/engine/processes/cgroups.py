@@ -141,7 +141,6 @@ def _try_to_remove(group: Path) -> bool:
 
 
 def _tree(group: Path) -> Iterator[Path]:
-    """Yield a group, then the groups below it."""
     for directory, _, _ in os.walk(group):
         yield Path(directory)
 

@@ -49,7 +49,6 @@ def read_one(pid: int) -> Process | None:
 
 
 def group_by_parent(table: Table) -> dict[int, list[int]]:
-    """Return the pids of each process's children."""
     found: dict[int, list[int]] = {}
     for pid, process in table.items():
         found.setdefault(process.parent, []).append(pid)

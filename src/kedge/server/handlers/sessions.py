@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import msgspec
+
 from kedge.protocol.api import Deleted, Messages, MessagesQuery, SessionBody, Sessions, SessionsQuery
 from kedge.protocol.files import ForkBody, RedoBody, SessionFilesQuery, UndoBody
 from kedge.protocol.sessions import SessionChange
@@ -68,16 +70,8 @@ async def list_session_files(request: Request) -> Response:
 
 async def undo_session(request: Request) -> Response:
     """Restore files and conversation to before a message."""
-    body = request.body(UndoBody)
-    result = await request.engine.undos.undo(
-        request.workspace_id,
-        request.session_id,
-        body.message_id,
-        dry_run=body.dry_run,
-        force=body.force,
-        include_unsure=body.include_unsure,
-    )
-    return Response(result)
+    options = msgspec.structs.asdict(request.body(UndoBody))
+    return Response(await request.engine.undos.undo(request.workspace_id, request.session_id, **options))
 
 
 async def redo_session(request: Request) -> Response:
@@ -88,14 +82,5 @@ async def redo_session(request: Request) -> Response:
 
 async def fork_session(request: Request) -> Response:
     """Create a session that continues from a message."""
-    body = request.body(ForkBody)
-    result = await request.engine.undos.fork(
-        request.workspace_id,
-        request.session_id,
-        body.message_id,
-        with_files=body.with_files,
-        dry_run=body.dry_run,
-        force=body.force,
-        include_unsure=body.include_unsure,
-    )
-    return Response(result)
+    options = msgspec.structs.asdict(request.body(ForkBody))
+    return Response(await request.engine.undos.fork(request.workspace_id, request.session_id, **options))

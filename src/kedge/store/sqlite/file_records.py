@@ -8,8 +8,7 @@ from kedge.protocol.sessions import Session
 from kedge.store.port import Cut, NewChange, NewWork, OpenWork, RecordedChange, Undo
 from kedge.store.sqlite import changes as recording
 from kedge.store.sqlite import undos
-from kedge.store.sqlite.reader_pool import ReaderPool
-from kedge.store.sqlite.writer import Writer
+from kedge.store.sqlite.writer import ReaderPool, Writer
 
 
 class SqliteFileRecords:

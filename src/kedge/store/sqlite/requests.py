@@ -102,7 +102,6 @@ def give_answer(tx: Transaction, workspace_id: str, kind: RequestKind, request_i
 
 
 def resolve_open(tx: Transaction, workspace_id: str, run_id: str) -> None:
-    """Resolve the open requests of a run that ends (P7)."""
     for row in tx.all(
         "SELECT * FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND answer IS NULL ORDER BY seq",
         *(workspace_id, run_id),

@@ -42,7 +42,6 @@ def run_now(db: sqlite3.Connection, workspace_id: str, run_id: str) -> Run:
 
 
 def run_status(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunStatus:
-    """Return the run with its usage and error."""
     return status_of(_get_joined_row(db, RUN_STATUSES, workspace_id, run_id))
 
 
@@ -54,7 +53,6 @@ def _get_joined_row(db: sqlite3.Connection, select: str, workspace_id: str, run_
 
 
 def prompt_of(db: sqlite3.Connection, message: sqlite3.Row) -> str:
-    """Return the prompt of a message's run."""
     (prompt,) = db.execute(
         "SELECT prompt FROM prompts WHERE workspace_id = ? AND run_id = ?", (message["workspace_id"], message["run_id"])
     ).fetchone()
@@ -107,7 +105,6 @@ def add_usage(tx: Transaction, run: sqlite3.Row, usage: Usage) -> None:
 
 
 def append_run_event(tx: Transaction, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
-    """Append a `run` event with the run's current state."""
     run = run_now(tx.db, workspace_id, run_id)
     stored = encode(RunChange(run.state, run.attempt, run.cancel_requested, run.merged_into))
     tx.append(
@@ -123,7 +120,6 @@ def session_of(row: sqlite3.Row) -> Session:
 def append_session_event(
     tx: Transaction, workspace_id: str, session_id: str, change: Change, seq: int | None = None
 ) -> Session:
-    """Append a `session` event with the session's current state."""
     session = session_of(tx.get("SELECT * FROM sessions WHERE id = ?", session_id))
     body = encode(session)
     tx.append("session", change, workspace_id, session_id, body, seq=seq, body=body)

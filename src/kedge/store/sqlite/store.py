@@ -34,8 +34,7 @@ from kedge.store.port import (
 from kedge.store.sqlite import database, log, messages, requests, retention, rows, run_end, runs, sessions
 from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
-from kedge.store.sqlite.reader_pool import ReaderPool
-from kedge.store.sqlite.writer import Checkpoints, Executor, Writer, explain
+from kedge.store.sqlite.writer import Checkpoints, Executor, ReaderPool, Writer, explain
 
 logger = logging.getLogger(__name__)
 
