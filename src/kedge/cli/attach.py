@@ -45,31 +45,25 @@ def _attach(options: Options) -> int:
             if (run := find_run(client, run_id)) is None:
                 raise UsageError(f"No run {run_id!r} in this workspace ('kedge runs' lists them)")
             follower = AttachedFollower(client, run)
-            _follow(options, console, follower)
+            view = follower.tracker.view
+            printer = make_printer(options, console, view)
+            follower.tracker.listen = printer.take_event
+            for _ in follower.steps():
+                console.show_status(view.status)
+                printer.print_new()
+                console.flush()
+            assert view.end is not None
+            printer.finish(view.end)
+            console.flush()
     except Stopped as stop:
         console.hide_spinner()
         return print_error(f"Detached. Run {run_id} continues.", 128 + stop.signum)
     finally:
         console.hide_spinner()
-    view = follower.tracker.view
-    assert view.end is not None
     code = exit_code_of_end(view.end, view.requests.denied)
     if (line := explain_end(view.end, view.requests.denied, with_options=False)) is not None:
         print(note_line(one_line(line, 1000)), file=sys.stderr)
     return code
-
-
-def _follow(options: Options, console: Console, follower: AttachedFollower) -> None:
-    view = follower.tracker.view
-    printer = make_printer(options, console, view)
-    follower.tracker.listen = printer.take_event
-    for _ in follower.steps():
-        console.show_status(view.status)
-        printer.print_new()
-        console.flush()
-    assert view.end is not None
-    printer.finish(view.end)
-    console.flush()
 
 
 class AttachedFollower(RunFollower):

@@ -147,10 +147,8 @@ class BlockLayout:
         first: int | None = None
         entries, width = self.entries, self.width
         is_same_order = len(blocks) >= len(entries)
-        for at, entry in enumerate(entries):
-            if at >= len(blocks):
-                break
-            block, known = blocks[at], entry.block
+        for at, (entry, block) in enumerate(zip(entries, blocks, strict=False)):
+            known = entry.block
             if block is known or (block.key == known.key and block.revision == known.revision):
                 continue
             if first is None:

@@ -23,9 +23,8 @@ class Palette:
         self._is_ansi = background.ansi is not None
         self._foreground = self._color("foreground", Color(224, 224, 224) if is_dark else Color(31, 31, 31))
         self.text = self._ink(self._foreground)
-        self.ground = (
-            Style.null() if self._is_ansi else Style(bgcolor=background.rich_color)
-        )  # the background of everything
+        # The background of everything.
+        self.ground = Style.null() if self._is_ansi else Style(bgcolor=background.rich_color)
         muted = background.blend(self._foreground, 0.55)
         self.muted = Style(dim=True) if self._is_ansi else self._ink(self._readable(muted))
         self.primary = self._read_color("text-primary")

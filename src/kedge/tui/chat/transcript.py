@@ -17,34 +17,6 @@ from kedge.tui.chat.pieces import can_open, get_copy_text, is_foldable
 from kedge.tui.state.blocks import Block
 
 
-class Folding:
-    """Which blocks the user unfolded: single ones, or all of a kind. All others are folded."""
-
-    def __init__(self) -> None:
-        self._unfolded: dict[str, bool] = {}
-        self._unfolded_kinds: set[type[Block]] = set()
-        self._is_split: bool | None = None
-
-    def get_view(self, block: Block) -> ViewOptions:
-        unfolded = self._unfolded.get(block.key, type(block) in self._unfolded_kinds)
-        return ViewOptions(is_unfolded=unfolded, is_split=self._is_split)
-
-    def toggle(self, block: Block) -> None:
-        self._unfolded[block.key] = not self.get_view(block).is_unfolded
-
-    def toggle_kind(self, kind: type[Block], keys: list[str]) -> None:
-        """Toggle all blocks of a kind, also later ones. `keys` are the keys of the existing ones."""
-        self._unfolded_kinds ^= {kind}
-        for key in keys:
-            self._unfolded.pop(key, None)
-
-    def toggle_split(self, width: int) -> None:
-        self._is_split = not (width >= MIN_SPLIT if self._is_split is None else self._is_split)
-
-    def forget(self) -> None:
-        self._unfolded.clear()
-
-
 class Transcript(Pane, can_focus=True):
     """Call `show` with the blocks as often as needed: only changed and visible ones are drawn."""
 
@@ -71,10 +43,12 @@ class Transcript(Pane, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folding = Folding()
+        self._unfolded: dict[str, bool] = {}  # by key; the other blocks are unfolded if their kind is
+        self._unfolded_kinds: set[type[Block]] = set()
+        self._is_split: bool | None = None
 
     def clear(self) -> None:
-        self._folding.forget()
+        self._unfolded.clear()
         super().clear()
 
     @property
@@ -87,22 +61,25 @@ class Transcript(Pane, can_focus=True):
     def toggle(self, key: str) -> None:
         at = self._block_layout.get_index(key)
         if at is not None and is_foldable(block := self._block_layout.entries[at].block):
-            self._folding.toggle(block)
+            self._unfolded[key] = not self._get_view(block).is_unfolded
             self._refold([key])
 
     def toggle_all(self, kind: type[Block]) -> None:
         """Unfold all blocks of a kind, also later ones, or fold them again."""
         keys = [entry.block.key for entry in self._block_layout.entries if isinstance(entry.block, kind)]
-        self._folding.toggle_kind(kind, keys)
+        self._unfolded_kinds ^= {kind}
+        for key in keys:
+            self._unfolded.pop(key, None)
         self._refold(keys)
 
     def action_split(self) -> None:
         """Show diffs side by side, or in one column."""
-        self._folding.toggle_split(self.size.width)
+        self._is_split = not (self.size.width >= MIN_SPLIT if self._is_split is None else self._is_split)
         self._refold([entry.block.key for entry in self._block_layout.entries if can_open(entry.block)])
 
     def _get_view(self, block: Block) -> ViewOptions:
-        return self._folding.get_view(block)
+        is_unfolded = self._unfolded.get(block.key, type(block) in self._unfolded_kinds)
+        return ViewOptions(is_unfolded=is_unfolded, is_split=self._is_split)
 
     # keys and the mouse
 

@@ -180,11 +180,11 @@ class PromptEditor(TextArea, inherit_bindings=False):
             return
         self._completer.dismiss()
         self._store.history.add(content)
-        unfinished = self._walk.finish()
-        for changed in unfinished.entries:
-            self._store.history.add(changed)
+        unsent, changed = self._walk.finish()
+        for entry in changed:
+            self._store.history.add(entry)
         self.outbox.add(draft, content)
-        self.set_content(unfinished.draft or Content())
+        self.set_content(unsent or Content())
         self._show_sending()
         self.post_message(self.Submitted(draft))
 

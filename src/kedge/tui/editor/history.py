@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -224,13 +224,6 @@ class DraftSaver:
         self._store.save_drafts(self._drafts(), self._version)
 
 
-class Unfinished(NamedTuple):
-    """Left behind by a submit: the text before the walk, and changed entries that were not submitted."""
-
-    draft: Content | None
-    entries: list[Content]
-
-
 class HistoryWalk:
     """Moves through the history with Up and Down; the unsent text is at its end, and edits of entries are kept."""
 
@@ -260,11 +253,11 @@ class HistoryWalk:
             return None
         return self._step(current, +1)
 
-    def finish(self) -> Unfinished:
-        """End the walk, because the shown entry was submitted."""
+    def finish(self) -> tuple[Content | None, list[Content]]:
+        """End the walk after a submit; return the text before the walk, and changed entries that were not submitted."""
         end, changed = len(self._entries), self.changed
         self._entries, self._at, self._edits = [], 0, {}
-        return Unfinished(changed.pop(end, None), list(changed.values()))
+        return changed.pop(end, None), list(changed.values())
 
     def _step(self, current: Content, by: int) -> Content:
         if self._at == len(self._entries) or current.text != self._entries[self._at].text:
