@@ -43,9 +43,11 @@ class Server:
         self.handler: Handler | None = None
         self.answers: list[bytes] = []
         self.sizes = [1 << 20]  # of the pieces that an answer is sent in
+        self.tasks: set[asyncio.Task[None] | None] = set()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.tasks.add(asyncio.current_task())
         try:
             if self.handler is not None:
                 await self.handler(reader, writer)
@@ -61,10 +63,11 @@ class Server:
                     await writer.drain()
                     await asyncio.sleep(0)
                     answer = answer[size:]
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
+            self.tasks.discard(asyncio.current_task())
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
@@ -80,6 +83,9 @@ async def server() -> AsyncGenerator[Server]:
     server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(LIMIT_S), listener:
         yield server
+        for task in filter(None, server.tasks):
+            task.cancel()
+        await asyncio.sleep(0.01)  # for the transports to close
 
 
 @pytest.fixture
