@@ -19,6 +19,7 @@ from kedge.http.connection import (
     ConnectFailed,
     ConnectionLost,
     Connector,
+    InvalidHeader,
     InvalidUrl,
     Origin,
     Stream,
@@ -327,10 +328,21 @@ async def test_a_url_that_cannot_be_requested_is_invalid(client: HttpClient, url
 
 
 async def test_a_header_cannot_bring_another_one(server: Server, client: HttpClient) -> None:
-    with pytest.raises(InvalidUrl):
-        async with client.send("GET", server.url, {"Authorization": "Bearer a\r\nX: y"}):
-            pass
+    for evil in ("Bearer a\r\nX: y", "Bearer a\nX: y", "Bearer \u201ca\u201d"):
+        with pytest.raises(InvalidHeader) as caught:
+            async with client.send("GET", server.url, {"Authorization": evil}):
+                pass
+        assert "Bearer" not in str(caught.value)
+        assert "201c" not in str(caught.value)
     assert not server.requests
+
+
+async def test_a_given_host_replaces_that_of_the_url(server: Server, client: HttpClient) -> None:
+    server.answers = [SIZED]
+    async with client.send("GET", server.url, {"host": "other.test"}) as response:
+        await response.read()
+    assert server.requests[0].lower().count(b"host:") == 1
+    assert b"host: other.test\r\n" in server.requests[0]
 
 
 def test_names_outside_ascii_and_addresses_are_written_as_hosts_need_them() -> None:

@@ -183,3 +183,17 @@ async def test_ways_that_nobody_uses_any_more_are_given_up(model_server: ModelSe
                 assert told.status == 200
         assert b"".join([chunk async for chunk in held.chunks()]), "the one in use is kept"
     transport.close()
+
+
+async def test_a_key_that_no_header_can_carry_is_a_mistake_of_the_configuration_and_not_shown(
+    model_server: ModelServer,
+) -> None:
+    transport = Transport(5.0, 5.0)
+    for key in ("planted\nX: y", "planted\u201d"):
+        request = HttpRequest("GET", f"{model_server.base_url}/models", {"Authorization": f"Bearer {key}"})
+        with pytest.raises(ConfigError, match="check the API key") as caught:
+            async with transport.send(request):
+                pass
+        assert caught.value.code == "bad_config"
+        assert "planted" not in caught.value.text
+    transport.close()

@@ -16,7 +16,7 @@ from kedge.http.connection import (
     DEFAULT_PORTS,
     ConnectFailed,
     ConnectionLost,
-    InvalidUrl,
+    InvalidHeader,
     Origin,
     Stream,
     UntrustedCertificate,
@@ -154,13 +154,13 @@ def _encode_request(
     target = quote(parts.path or "/", _SAFE_IN_TARGET) + (
         f"?{quote(parts.query, _SAFE_IN_TARGET)}" if parts.query else ""
     )
-    sent = {"Host": host, **headers}
+    sent = dict(headers) if "host" in map(str.lower, headers) else {"Host": host, **headers}
     if stream.forwarding is not None:
         target, sent = f"{origin.scheme}://{host}{target}", {**sent, **stream.forwarding}
     try:
         return build_request(method, target, sent, body)
-    except ValueError as error:  # also UnicodeError
-        raise InvalidUrl(str(error)) from None
+    except ValueError:  # also UnicodeError
+        raise InvalidHeader("it has a line break, or a character that headers cannot have") from None
 
 
 async def _receive(stream: Stream, parser: ResponseParser, stall_s: float) -> bytes:

@@ -29,6 +29,10 @@ class InvalidUrl(HttpError):
     """The URL cannot be requested."""
 
 
+class InvalidHeader(HttpError):
+    """A header cannot be sent. The text does not quote it: it may be an API key."""
+
+
 class ConnectFailed(HttpError):
     """No connection: the host is unknown, refuses, or does not answer in time; or a proxy refuses."""
 

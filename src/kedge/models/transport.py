@@ -67,7 +67,9 @@ class Transport:
     ) -> AsyncGenerator[Response, None]:
         """Send a request. Leaving the context before the body's end closes the connection."""
         async with self._lend_client(request, options) as (http, url, host):
-            headers = {"Accept": "*/*", **request.headers}
+            headers = request.headers
+            if "accept" not in map(str.lower, headers):
+                headers = {"Accept": "*/*", **headers}
             with _translate_errors(host):
                 async with http.send(request.method, url, headers, request.body) as response:
                     yield Response(response, host)
@@ -164,6 +166,9 @@ def _translate_errors(host: str) -> Generator[None, None, None]:
         raise Transient("stalled", f"{host} sent nothing for too long") from error
     except connection.InvalidUrl as error:
         problem = f"The URL of {host} is not valid: {error}; check base_url, or the *_BASE_URL variable"
+        raise ConfigError("bad_config", problem) from error
+    except connection.InvalidHeader as error:
+        problem = f"A header for {host} is not valid: {error}; check the API key and providers.NAME.headers"
         raise ConfigError("bad_config", problem) from error
     except connection.HttpError as error:
         raise Transient("dropped", f"{host} closed the connection: {error}") from error
