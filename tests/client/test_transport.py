@@ -162,12 +162,15 @@ def test_what_must_not_arrive_twice_is_sent_once(socket_path: Path, answer: byte
 
 
 async def test_it_is_sent_once_without_blocking_too(socket_path: Path) -> None:
-    with served(socket_path, [b""]) as server:
+    answers = [json_answer({}), b""], [json_answer({})]  # also on a connection that was kept
+    with served(socket_path, *answers) as server:
         wire = AsyncTransport(find_server(host=server.host), client="tests")
         async with AsyncClient(wire, Workspace("w", "/w", 0.0)) as client:
+            await client.call("GET", "/agent", type=dict)
             with pytest.raises(InDoubt):
                 await client.call_once("POST", "/sessions/s/undo", {}, type=dict)
-    assert len(server.requests) == 1
+            assert len(server.requests) == 2
+            await client.call("GET", "/agent", type=dict)
 
 
 def test_a_server_that_is_not_there_is_given_up_after_a_while(socket_path: Path) -> None:

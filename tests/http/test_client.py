@@ -289,16 +289,22 @@ async def test_an_answer_before_the_whole_request_is_read_is_an_answer(server: S
 async def test_a_connection_on_which_a_request_is_not_sent_to_its_end_is_not_used_again(
     server: Server, client: HttpClient
 ) -> None:
+    may_end, ended = asyncio.Event(), asyncio.Semaphore(0)
+
     async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(SIZED)
         await writer.drain()
-        await asyncio.Event().wait()
+        await may_end.wait()
+        ended.release()
 
     server.handler = answer_early
     for body in (bytes(32 << 20), b"x"):
         assert await fetch(client, server.url, body) == (200, b"hello")
     assert server.connections == 2
+    may_end.set()
+    for _ in range(server.connections):
+        await ended.acquire()
 
 
 async def test_what_cannot_be_connected_to_is_told_in_plain_words(client: HttpClient) -> None:

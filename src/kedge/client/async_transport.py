@@ -81,9 +81,9 @@ class AsyncTransport:
     ) -> AsyncGenerator[Response]:
         """Send a request, and start a managed server that is not running."""
         content = None if body is None else msgspec.json.encode(body)
-        sending = functools.partial(
-            self._http.send, method, f"{self._url}{target}", {**self._headers, **headers}, content
-        )
+        url, sent = f"{self._url}{target}", {**self._headers, **headers}
+        # An undo must not arrive twice. `call` itself sends again what may.
+        sending = functools.partial(self._http.send, method, url, sent, content, can_resend=method == "GET")
         try:
             async with contextlib.AsyncExitStack() as stack:
                 try:

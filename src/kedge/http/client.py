@@ -74,11 +74,18 @@ class HttpClient:
 
     @contextlib.asynccontextmanager
     async def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, can_resend: bool = True
     ) -> AsyncGenerator[Response]:
-        """Send a request. Leaving the context before the body's end closes the connection. Raises `HttpError`."""
+        """Send a request. Leaving the context before the body's end closes the connection. Raises `HttpError`.
+
+        `can_resend`: it may arrive twice, so it is sent again if a kept connection turns out to be closed.
+        """
         origin, parts = parse_url(url)
-        stream, response = await self._exchange(origin, method, parts, headers, body)
+
+        def encode(stream: Stream) -> bytes:
+            return _encode_request(stream, method, origin, parts, headers, body)
+
+        stream, response = await self._exchange(origin, encode, can_resend=can_resend)
         try:
             yield response
         finally:
@@ -94,23 +101,23 @@ class HttpClient:
         self._idle.clear()
 
     async def _exchange(
-        self, origin: Origin, method: str, parts: SplitResult, headers: Mapping[str, str], body: bytes | None
+        self, origin: Origin, encode: Callable[[Stream], bytes], *, can_resend: bool
     ) -> tuple[Stream, Response]:
-        """Send a request until its head is answered: again if a kept connection turns out to be closed.
+        """Send a request until its head is answered.
 
-        A server may close an idle connection while it is being used, and then has not seen the request.
+        A server may close an idle connection while it is being used. Then it has probably not seen the request.
         """
         while True:
             kept = self._take_idle(origin)
             stream = kept or await self._open(origin)
             try:
-                await stream.write(_encode_request(stream, method, origin, parts, headers, body), self._stall_s)
+                await stream.write(encode(stream), self._stall_s)
                 parser, first = ResponseParser(), b""
                 while not parser.has_head:
                     first = await _receive(stream, parser, self._stall_s)
             except ConnectionLost:
                 stream.close()
-                if kept is None or stream.has_received:
+                if kept is None or stream.has_received or not can_resend:
                     raise
             except BaseException:
                 stream.close()
