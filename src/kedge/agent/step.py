@@ -120,8 +120,8 @@ class RunLimits:
             self._steps = await self._ctx.steps()
         if self._steps >= self._max_steps:
             raise TurnFailed(
-                f"Stopped after {_format_steps(self._steps)}, the limit of --max-steps or agent.max_steps."
-                " The work so far is kept, and you can continue the session.",
+                f"Stopped after {self._steps} step{'s' if self._steps != 1 else ''}, the limit of --max-steps or"
+                " agent.max_steps. The work so far is kept, and you can continue the session.",
                 "max_steps",
             )
         if self._max_cost is not None and (cost := (await self._ctx.usage()).cost) >= self._max_cost:
@@ -131,10 +131,6 @@ class RunLimits:
                 "max_cost",
             )
         self._steps += 1
-
-
-def _format_steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
 
 
 # Used by wires that do not number their blocks: a part then ends where one of another kind begins.

@@ -155,7 +155,7 @@ class _SummaryWriter:
                 async with contextlib.aclosing(stream) as groups:
                     async for deltas in groups:
                         shown: list[Delta] = [delta for delta in deltas if not isinstance(delta, ToolCallDelta)]
-                        has_text = has_text or _has_text(shown)
+                        has_text = has_text or any(isinstance(d, TextDelta) and d.text.strip() for d in shown)
                         await writer.write(shown)
             except ModelError as error:
                 await writer.interrupt(error.text, self._usage(writer, request) if writer.usage else None)
@@ -229,7 +229,3 @@ def _find_todos(history: Sequence[Message]) -> str:
             if isinstance(part, ToolResult) and part.name == "todos" and not part.is_error:
                 return part.content
     return ""
-
-
-def _has_text(deltas: Sequence[Delta]) -> bool:
-    return any(isinstance(delta, TextDelta) and delta.text.strip() for delta in deltas)

@@ -62,7 +62,9 @@ class AgentTurn:
         self._deps = deps
 
     async def __call__(self, ctx: TurnContext) -> None:
-        await _Turn(self._deps, ctx, await _load_output_schema(ctx)).run()
+        schema = ctx.options.output_schema  # compiled at the start: an invalid one is refused before any cost
+        compiled = None if schema is None else await asyncio.to_thread(OutputSchema, schema)
+        await _Turn(self._deps, ctx, compiled).run()
 
     async def prepare(self, ctx: TurnContext, history: list[Message]) -> PreparedStep:
         """Return the step that would come next, for a run that only summarizes."""
@@ -249,12 +251,6 @@ async def _create_judge(ctx: TurnContext, scope: TurnScope) -> Judge:
         )
     except BadRule as error:
         raise TurnFailed(str(error), "bad_config") from error
-
-
-async def _load_output_schema(ctx: TurnContext) -> OutputSchema | None:
-    """Compile the schema at the start of the turn: an invalid one is refused before any cost."""
-    schema = ctx.options.output_schema
-    return None if schema is None else await asyncio.to_thread(OutputSchema, schema)
 
 
 def _check_repeats(history: Sequence[Message], run_id: str) -> None:

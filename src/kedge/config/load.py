@@ -144,7 +144,8 @@ class _Merge:
         values = expand_references(values, self._env, (), lambda key, why: wrong.append((key, why)))
         unset = {key for key, _ in wrong}
         wrong += islice(((key, why) for key, why in find_problems(values) if key not in unset), MAX_PROBLEMS)
-        found = [_problem(document, key, why) for key, why in wrong[:MAX_PROBLEMS]]
+        file, line_of = str(document.path), document.layout.line_of
+        found = [Problem(file, line_of(key), format_key(key), why) for key, why in wrong[:MAX_PROBLEMS]]
         self._problems += [*document.problems, *sorted(found, key=lambda each: each.line)]
         return {} if found else values
 
@@ -196,10 +197,6 @@ class _Merge:
         """Drop the origins at and below a key that is replaced."""
         for known in [known for known in self._origins if known[: len(key)] == key]:
             del self._origins[known]
-
-
-def _problem(document: Document, key: Key, why: str) -> Problem:
-    return Problem(str(document.path), document.layout.line_of(key), format_key(key), why)
 
 
 def _why_reference_ignored(_: Key, value: Any) -> str | None:

@@ -122,7 +122,7 @@ class PartWriter:
         self._length = 0
         self._high_surrogate = ""  # a high surrogate whose low one has not come yet
         turn_writer.check_claim()
-        turn_writer.feed.open_part(message.id, index, head)
+        turn_writer.feed.open_items.open_part(message.id, index, head)
         turn_writer.add_draft(Draft(message.id, index, self._kind, "", head))
 
     @property

@@ -9,7 +9,7 @@ from itertools import compress
 
 from kedge.feed.open_items import OpenItems
 from kedge.protocol.events import encode, frame
-from kedge.protocol.messages import Delta, Part
+from kedge.protocol.messages import Delta
 from kedge.store.port import Committed, WorkspaceState
 
 # Some minutes of a busy workspace. Readers that are further behind read the store.
@@ -152,10 +152,6 @@ class Feed:
             self.ring.skip_to(event.seq - 1)
         self.ring.push(event.frame, event.session_id, event.seq)
         self.open_items.apply(event)
-
-    def open_part(self, message_id: str, part: int, head: Part) -> None:
-        """Start a part of a message; `head` is the part without its text."""
-        self.open_items.open_part(message_id, part, head)
 
     def publish_delta(self, delta: Delta) -> None:
         """Add text of an open part. Readers get it at once, or with other deltas of the same pause."""

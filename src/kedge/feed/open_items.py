@@ -123,6 +123,7 @@ class OpenItems:
                 pass
 
     def open_part(self, message_id: str, part: int, head: Part) -> None:
+        """Start a part of a message; `head` is the part without its text."""
         self._messages[message_id].open_parts[part] = _OpenPart(head)
 
     def append_text(self, delta: Delta) -> None:

@@ -79,7 +79,7 @@ class Blobs:
         if row is None:
             return None
         try:
-            data = _decompress(row[0])
+            data = zlib.decompress(row[0][1:]) if row[0][:1] == b"z" else row[0][1:]
         except zlib.error:
             return None
         return data if compute_digest(data) == digest else None
@@ -179,7 +179,3 @@ def _compress(data: bytes) -> bytes:
     """Fast rather than small: an edit waits for it."""
     packed = zlib.compress(data, 1)
     return b"z" + packed if len(packed) < len(data) else b"r" + data
-
-
-def _decompress(stored: bytes) -> bytes:
-    return zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]

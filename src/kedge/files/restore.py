@@ -249,15 +249,8 @@ def _is_executed(planned: PlannedStep) -> bool:
     return planned.obstacle in (None, "changed")
 
 
-_decode_steps = msgspec.msgpack.Decoder(list[Step]).decode
-
-
-def encode_steps(steps: Sequence[Step]) -> bytes:
-    return msgspec.msgpack.encode(steps)
-
-
-def decode_steps(data: bytes) -> list[Step]:
-    return _decode_steps(data)
+encode_steps = msgspec.msgpack.Encoder().encode
+decode_steps = msgspec.msgpack.Decoder(list[Step]).decode
 
 
 def reverse_steps(steps: Iterable[Step]) -> list[Step]:

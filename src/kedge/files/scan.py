@@ -111,7 +111,9 @@ def _scan_tree(tree: LastScan, listed: Listing, reader: _Reader, blobs: Blobs, e
     found += [(path, known[path].state, now[path].state) for path in changed]
     news = [path for path in renewed if path not in known]
     found += _find_appeared(tree, now, news, gone, env, has_new_rules=has_new_rules)
-    own = _store_git_contents(root, env, blobs, [(old, new) for _, old, new in found if _is_of_git(old)])
+    own = _store_git_contents(
+        root, env, blobs, [(old, new) for _, old, new in found if old.digest.startswith(git_objects.PREFIX)]
+    )
     differences = [Difference(_join(root, path), own.get(old, old), new) for path, old, new in found]
     return ScanResult([each for each in differences if each.before != each.after], now, renewed)
 
@@ -202,10 +204,6 @@ def _store_git_contents(
             data = contents.get(_sha(state))
             own[state] = UNREADABLE if data is None else State("file", compute_digest(data), state.mode, len(data))
     return own
-
-
-def _is_of_git(state: State) -> bool:
-    return state.digest.startswith(git_objects.PREFIX)
 
 
 def _sha(state: State) -> str:

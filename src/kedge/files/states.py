@@ -42,21 +42,14 @@ ABSENT = State("absent")
 DIRECTORY = State("directory")
 UNREADABLE = State("special", "unseen")  # something is or was there, and could not be read
 
-_decode = msgspec.json.Decoder(State).decode
+encode_state = msgspec.json.Encoder().encode
+decode_state = msgspec.json.Decoder(State).decode
 
 
 class Observation(NamedTuple):
     state: State
     data: bytes | None = None  # if `state.is_stored`
     status: os.stat_result | None = None
-
-
-def encode_state(state: State) -> bytes:
-    return msgspec.json.encode(state)
-
-
-def decode_state(data: bytes) -> State:
-    return _decode(data)
 
 
 def compute_digest(data: bytes) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import secrets
 import signal
 import socket
@@ -180,16 +179,11 @@ def _bind_all(settings: Settings, sockets: contextlib.ExitStack) -> list[tuple[A
         sock = bind(address, allow_remote=settings.allow_remote)
         sockets.callback(sock.close)
         if isinstance(address, UnixAddress):
-            sockets.callback(_remove, address.path)
+            sockets.callback(Path(address.path).unlink, missing_ok=True)
         else:
             address = TcpAddress(address.host, sock.getsockname()[1])  # port 0 means any free port
         bound.append((address, sock))
     return bound
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def _load_token(settings: Settings) -> str:

@@ -128,10 +128,8 @@ OnCommit = Callable[[Sequence[Committed]], None]
 
 
 class Store(Protocol):
-    @property
-    def on_commit(self) -> OnCommit: ...
-    @on_commit.setter
-    def on_commit(self, listener: OnCommit) -> None: ...
+    on_commit: OnCommit
+
     @property
     def files(self) -> FileRecords: ...
 

@@ -182,20 +182,16 @@ def _signal_new(left: Families, sig: signal.Signals, signaled: set[tuple[int, st
 
 
 def _signal_group(pgid: int, sig: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended meanwhile, or is not ours any more
         os.killpg(pgid, sig)
-    except (ProcessLookupError, PermissionError):
-        pass  # it ended meanwhile, or is not ours any more
 
 
 def _signal(pid: int, process: Process, sig: signal.Signals) -> None:
     """Signal a process unless its pid was reused since it was read."""
-    try:
-        now = process_table.read_one(pid)
-        if now is not None and now.started == process.started:
+    now = process_table.read_one(pid)
+    if now is not None and now.started == process.started:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, sig)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 async def _find_surely_alive(groups: Iterable[ProcessRecord]) -> Families:

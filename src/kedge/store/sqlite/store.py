@@ -64,7 +64,7 @@ class SqliteStore:
         self._checkpoints = Checkpoints(path, db, write_executor, read_executor)
         self._is_closing = False
         self._histories = messages.HistoryCache()
-        self._listener: OnCommit = lambda _: None
+        self.on_commit: OnCommit = lambda _: None
         self._writer = Writer(db, write_executor, self._publish, now, new_id)
         self.files = SqliteFileRecords(self._writer, self._readers)
 
@@ -95,14 +95,6 @@ class SqliteStore:
             now,
             new_id,
         )
-
-    @property
-    def on_commit(self) -> OnCommit:
-        return self._listener
-
-    @on_commit.setter
-    def on_commit(self, listener: OnCommit) -> None:
-        self._listener = listener
 
     # workspaces and sessions
 
@@ -326,5 +318,5 @@ class SqliteStore:
 
     def _publish(self, events: Sequence[Committed]) -> None:
         if events:
-            self._listener(events)
+            self.on_commit(events)
         self._checkpoints.begin_if_due()
