@@ -143,8 +143,6 @@ def draw_diff(text: str, width: int, palette: Palette, *, split: bool = False, h
 
 
 class _FileDiff:
-    """One file's diff, highlighted."""
-
     def __init__(self, diff: Diff, palette: Palette) -> None:
         self._diff = diff
         self._palette = palette

@@ -110,8 +110,6 @@ class Position(NamedTuple):
 
 
 class DrawnLine(NamedTuple):
-    """A drawn line and its entry."""
-
     entry: Entry
     strip: Strip
     is_gap: bool = False

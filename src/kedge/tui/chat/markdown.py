@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
@@ -249,12 +250,11 @@ def _fit_columns(natural: list[int], room: int) -> list[int] | None:
 def _draw_row(cells: Cells, widths: list[int], aligns: Sequence[str], palette: Palette) -> list[Line]:
     wrapped = [wrap(cells[i] if i < len(cells) else [], wide) for i, wide in enumerate(widths)]
     lines: list[Line] = []
-    for at in range(max(len(each) for each in wrapped)):
+    for parts in zip_longest(*wrapped, fillvalue=list[Segment]()):
         line: Line = []
-        for i, wide in enumerate(widths):
+        for i, (cell, wide) in enumerate(zip(parts, widths, strict=True)):
             if i:
                 line.append(Segment(" │ ", palette.muted))
-            cell = wrapped[i][at] if at < len(wrapped[i]) else []
             left, right = _pad_cell(wide - width_of(cell), aligns[i] if i < len(aligns) else "")
             line += [Segment(" " * left, palette.text), *cell, Segment(" " * right, palette.text)]
         lines.append([segment for segment in line if segment.text])

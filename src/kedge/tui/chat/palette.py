@@ -15,8 +15,6 @@ MIN_CONTRAST = 4.5  # of text, as WCAG requires
 
 
 class Palette:
-    """Styles by their use."""
-
     def __init__(self, variables: Mapping[str, str], background: Color, *, is_dark: bool) -> None:
         self._variables = variables
         self._background = background

@@ -31,8 +31,6 @@ class Transcript(Pane, can_focus=True):
 
     @dataclass
     class Copied(Message):
-        """The user copied this text."""
-
         text: str
 
     @dataclass

@@ -139,14 +139,12 @@ class SessionDialog(Dialog[str]):
         text = f"Delete “{visible(session.title) or 'New session'}”? Its runs are canceled; files stay as they are."
         self.app.push_screen(ConfirmDialog(text, [("delete", "Delete"), ("keep", "Cancel")]), confirm)
 
-    def _send(self, request: Awaitable[None]) -> None:
-        async def do() -> None:
-            try:
-                await request
-            except ClientError as error:
-                self.notify(str(error), severity="error")
-
-        self.run_worker(do())
+    @work
+    async def _send(self, request: Awaitable[None]) -> None:
+        try:
+            await request
+        except ClientError as error:
+            self.notify(str(error), severity="error")
 
     def action_close(self) -> None:
         if self._renaming is None:
