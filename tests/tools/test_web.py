@@ -51,6 +51,12 @@ class Pages(BaseHTTPRequestHandler):
                 self.answer(302, b"", location="http://169.254.169.254/latest/meta-data")
             case "/loop":
                 self.answer(302, b"", location="/loop")
+            case "/nowhere":
+                self.answer(302, b"", location="http://[::1")
+            case "/utf-8":
+                self.answer(302, b"", location="/ü".encode().decode("latin-1"))  # the header's bytes are UTF-8
+            case "/%C3%BC":
+                self.answer(200, b"found")
             case "/hop":
                 self.answer(302, b"", location="/page")
             case "/large":
@@ -225,6 +231,15 @@ def test_any_bytes_are_decoded_soon_in_what_pages_are_written_in(charset: str) -
 async def test_a_page_that_names_a_quadratic_codec_is_text_all_the_same(place: ToolHarness, port: int) -> None:
     output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/hostile")
     assert "aaaa" in output.content
+
+
+async def test_a_redirect_may_be_in_utf_8_and_a_broken_one_is_an_error_of_the_page(
+    place: ToolHarness, port: int
+) -> None:
+    base = f"http://127.0.0.1:{port}"
+    assert (await call(FETCH, place, url=f"{base}/utf-8")).content == f"{base}/ü\n\nfound"
+    with pytest.raises(ToolError, match="which is not a URL"):
+        await call(FETCH, place, url=f"{base}/nowhere")
 
 
 async def test_gzip_ends_where_it_says_and_nothing_behind_it_is_read(place: ToolHarness, port: int) -> None:

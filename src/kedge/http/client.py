@@ -167,7 +167,7 @@ def _encode_request(
     try:
         return build_request(method, target, sent, body)
     except ValueError:  # also UnicodeError
-        raise InvalidHeader("it has a line break, or a character that headers cannot have") from None
+        raise InvalidHeader("a header has a line break, or a character that headers cannot have") from None
 
 
 async def _receive(stream: Stream, parser: ResponseParser, stall_s: float) -> bytes:

@@ -168,7 +168,7 @@ def _translate_errors(host: str) -> Generator[None, None, None]:
         problem = f"The URL of {host} is not valid: {error}; check base_url, or the *_BASE_URL variable"
         raise ConfigError("bad_config", problem) from error
     except connection.InvalidHeader as error:
-        problem = f"A header for {host} is not valid: {error}; check the API key and providers.NAME.headers"
+        problem = f"The request to {host} cannot be sent: {error}; check the API key and providers.NAME.headers"
         raise ConfigError("bad_config", problem) from error
     except connection.HttpError as error:
         raise Transient("dropped", f"{host} closed the connection: {error}") from error

@@ -87,7 +87,7 @@ async def get(
                 async with client.send("GET", target.url, sent) as response:
                     location = response.headers.get("location")
                     if response.status in _REDIRECTS and location:
-                        url = _check_redirect(target, urljoin(target.url, location))
+                        url = _check_redirect(target, location)
                         continue
                     yield Page(response, target.url)
                     return
@@ -100,8 +100,14 @@ async def get(
         client.close()
 
 
-def _check_redirect(target: Target, url: str) -> str:
+def _check_redirect(target: Target, location: str) -> str:
     """Return the URL of a redirect within the host. Permission was given for that host only."""
+    with contextlib.suppress(UnicodeDecodeError):
+        location = location.encode("latin-1").decode()  # many servers send UTF-8
+    try:
+        url = urljoin(target.url, location)
+    except ValueError as error:
+        raise ToolError(f"{target.url} redirects to {location[:200]!r}, which is not a URL: {error}.") from error
     if parse_url(url).hostname != target.parts.hostname:
         raise ToolError(
             f"{target.url} redirects to {url}, on another host.", "Fetch that address itself if you need it."
