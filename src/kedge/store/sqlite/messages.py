@@ -291,9 +291,7 @@ def read_history(
     Left out: messages before a summary, interrupted ones with the results of their calls, those of runs that were
     canceled before their start, undone ones, and unfinished summaries.
     """
-    start = _last_summary(db, session_id)
-    session = db.execute("SELECT rewritten FROM sessions WHERE id = ?", (session_id,)).fetchone()
-    rewritten = 0 if session is None else session["rewritten"]
+    start, rewritten = _last_summary(db, session_id), _count_rewrites(db, session_id)
     if (start, rewritten) != (known.start, known.rewritten):
         known = CachedHistory(seq=start - 1, start=start, rewritten=rewritten)
     rows = db.execute(
@@ -326,6 +324,11 @@ def _last_summary(db: sqlite3.Connection, session_id: str) -> int:
         (session_id,),
     ).fetchone()
     return 0 if row is None else row["seq"]
+
+
+def _count_rewrites(db: sqlite3.Connection, session_id: str) -> int:
+    row = db.execute("SELECT rewritten FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    return 0 if row is None else row["rewritten"]
 
 
 NEVER_BEGAN = "[Cancelled before it began.]"
