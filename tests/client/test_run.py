@@ -292,3 +292,10 @@ def test_what_a_provider_says_does_not_drive_the_terminal(kedge: Kedge) -> None:
     result = kedge.run("fail paper is \x1b[31mred\x07")
     assert result.code == 1
     assert "kedge: paper is \u241b[31mred\u2407\n" in result.err
+
+
+def test_a_yes_that_plan_mode_overrides_is_mentioned(kedge: Kedge) -> None:
+    done = kedge.run("say hello", "--mode", "plan", "-y")
+    assert (done.code, done.out) == (0, "hello\n")
+    assert "-y has no effect" in done.err
+    assert kedge.run("say hello", "--mode", "plan", "-y", "-q").err == ""

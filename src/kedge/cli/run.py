@@ -80,8 +80,8 @@ class RunCommand:
             self._attachments = read_attachments(paths)
         overrides = run_overrides(self._options)
         prompt = self._read_prompt()
-        if overrides.get("mode") == "plan" and self._options.has("yolo") and not self._is_quiet:
-            self._note("In mode plan nothing is changed, with -y either")
+        if overrides.get("mode") == "plan" and self._options.has("yes") and not self._is_quiet:
+            self._note("Mode plan changes nothing, so -y has no effect")
         self._console.show_status("connecting")
         client = connect(self._options, name="kedge run", waiter=self._console)
         session_id = self._find_session(client, prompt)

@@ -71,6 +71,7 @@ class HttpClient:
         self._connect_s = connect_s
         self._stall_s = stall_s
         self._idle: dict[Origin, list[Stream]] = {}  # of each origin, the one used last at the end
+        self._is_closed = False
 
     @contextlib.asynccontextmanager
     async def send(
@@ -89,12 +90,14 @@ class HttpClient:
         try:
             yield response
         finally:
-            if response.is_complete and stream.is_usable:
+            if response.is_complete and stream.is_usable and not self._is_closed:
                 self._keep(origin, stream)
             else:
                 stream.close()
 
     def close(self) -> None:
+        """Close the idle connections. Those in use are closed when their requests end."""
+        self._is_closed = True
         for streams in self._idle.values():
             for stream in streams:
                 stream.close()
