@@ -7,6 +7,7 @@ import contextlib
 import random
 import socket
 import ssl
+import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
@@ -275,6 +276,18 @@ async def test_a_server_that_reads_a_large_request_slowly_is_waited_for(tmp_path
         await is_over.wait()
 
 
+async def test_a_broken_connection_is_written_to_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stream = await Connector().open(Origin("http", "127.0.0.1", listener.getsockname()[1]))
+        peer, _ = listener.accept()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset it
+        peer.close()
+    await stream.write(bytes(8 << 20), 5.0)
+    with pytest.raises(OSError):
+        await stream.read(5.0)
+    assert not caplog.records, "asyncio logs each further write"
+
+
 async def test_an_answer_before_the_whole_request_is_read_is_an_answer(server: Server, client: HttpClient) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -358,8 +371,8 @@ def test_names_outside_ascii_and_addresses_are_written_as_hosts_need_them() -> N
 
 async def test_spaces_and_letters_outside_ascii_in_a_path_are_escaped(server: Server, client: HttpClient) -> None:
     server.answers = [SIZED]
-    await fetch(client, f"{server.url}/a b/ü?q=1 2&r=%20#fragment")
-    assert server.requests[0].startswith(b"GET /a%20b/%C3%BC?q=1%202&r=%20 HTTP/1.1\r\n")
+    await fetch(client, f"{server.url}/a b/ü?q=1 2&r=%20\ud800#fragment")
+    assert server.requests[0].startswith(b"GET /a%20b/%C3%BC?q=1%202&r=%20? HTTP/1.1\r\n")
 
 
 async def test_a_unix_socket_is_a_connection_too(server: Server, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -161,9 +161,9 @@ def _encode_request(
     stream: Stream, method: str, origin: Origin, parts: SplitResult, headers: Mapping[str, str], body: bytes | None
 ) -> bytes:
     host = origin.netloc.removesuffix(f":{DEFAULT_PORTS[origin.scheme]}")
-    target = quote(parts.path or "/", _SAFE_IN_TARGET) + (
-        f"?{quote(parts.query, _SAFE_IN_TARGET)}" if parts.query else ""
-    )
+    target = quote(parts.path or "/", _SAFE_IN_TARGET, errors="replace")
+    if parts.query:
+        target += f"?{quote(parts.query, _SAFE_IN_TARGET, errors='replace')}"
     sent = dict(headers) if "host" in map(str.lower, headers) else {"Host": host, **headers}
     if stream.forwarding is not None:
         target, sent = f"{origin.scheme}://{host}{target}", {**sent, **stream.forwarding}

@@ -116,6 +116,8 @@ class Stream(asyncio.Protocol):
     async def write(self, data: bytes, stall_s: float | None) -> None:
         """Send data. Returns early when the server answers or closes: `read` tells. Raises `TimedOut`."""
         for start in range(0, len(data), WRITE_BYTES):
+            if self.transport.is_closing():
+                return  # asyncio logs writes to a broken connection
             self.transport.write(data[start : start + WRITE_BYTES])
             left = self.transport.get_write_buffer_size()
             while self._is_writing_paused:
