@@ -10,11 +10,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "pass",
     ): "the exception is caught in the turn, which reads `error` and never its text",
     (
-        "server/app.py",
-        'if not message.get("more_body", False):',
-        'if not message.get("more_body", True):',
-    ): "the HTTP server says `more_body` with every piece",
-    (
         "store/sqlite/messages.py",
         "if known.size_bytes > self._max_bytes:",
         "if (known.size_bytes >= self._max_bytes):",
