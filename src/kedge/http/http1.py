@@ -70,7 +70,8 @@ class ResponseParser:
         if self._parse == self._parse_until_close:
             self.is_complete = True
         if not self.is_complete:
-            raise BrokenResponse("the server closed the connection in the middle of an answer")
+            has_begun = self.has_head or self._buffer
+            raise BrokenResponse("the answer is incomplete" if has_begun else "the server sent no answer")
 
     # Each state consumes what it can of the buffer and returns whether the next state can go on.
 

@@ -82,7 +82,8 @@ class TestAtTheEdgesOfFrames:
             prompt = asking(**self.PLAN, gate=gate, gate_after=4)
             done = await ran(kedge, prompt, mode, "--host", proxy.host)
         assert brief(done) == (0, answer_of(**self.PLAN) + "\n", "")
-        assert walk.left == []
+        # A client that has received the end may disconnect before it is cut off.
+        assert walk.left in ([], [Spot("run_complete", 0)])
         assert proxy.cuts == len(spots)
 
 
