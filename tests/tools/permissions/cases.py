@@ -416,6 +416,10 @@ WRAPPERS: dict[str, Cases] = {
     "stdbuf": [("stdbuf -oL grep a a.txt", "runs"), ("stdbuf -o L rm a.txt", "ask")],
     "time": [
         ("time ls", "runs"),
+        ("time x= rm a.txt", "ask"),
+        ("time x=1 ls", "sandbox"),
+        ("time PATH=. ls", "sandbox"),
+        ("time -p x= rm a.txt", "ask"),
         ("time -p ls", "runs"),
         ("time rm a.txt", "ask"),
         ("time ! ls", "ask"),  # bash reads `!` after `time` in several ways

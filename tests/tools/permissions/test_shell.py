@@ -88,8 +88,8 @@ def run_in_bash(bench: Bench, script: str) -> list[list[str]]:
 
 
 def comparable(text: str) -> Line | None:
-    """The plain line, unless it has `time` and `!`, which bash reads in several ways: such a line asks."""
-    return None if "time" in text and "!" in text else plain(text)
+    """The plain line, unless bash may read the words after `time` in another way: such a line does not run freely."""
+    return None if "time" in text and ("!" in text or "=" in text) else plain(text)
 
 
 def plain(text: str) -> Line | None:
