@@ -114,7 +114,7 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\0", "")
 
 
-MAX_COMMANDS = 200  # nobody could find one among more
+MAX_COMMANDS = 200  # a longer menu is of no use
 MAX_BYTES = 64 * 1024  # a longer one is not a prompt
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _FRONT = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)

@@ -279,7 +279,7 @@ class OutputSchema:
         self.text = msgspec.json.encode(schema).decode()
 
     def find_problem(self, text: str) -> str | None:
-        """Return what is wrong with an answer; None if it fits the schema."""
+        """Return the error of an answer that does not fit the schema, or None."""
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeError) as error:

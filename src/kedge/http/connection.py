@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_UNREAD_BYTES = 256 * 1024  # received and not yet read; then the connection stops receiving
-WRITE_BYTES = 64 * 1024  # written at a time: a transport with TLS takes any amount, and does not tell what is sent
+WRITE_BYTES = 64 * 1024  # written at a time: a TLS transport accepts any amount, and does not report how much is sent
 NEXT_ADDRESS_S = 0.25  # before the next address of a host is tried beside the first
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -70,9 +70,8 @@ class Stream(asyncio.Protocol):
     def __init__(self) -> None:
         self.idle_since = 0.0
         self.has_received = False  # any byte since the connection was opened or taken from the pool
-        self.forwarding: Mapping[str, str] | None = (
-            None  # headers for a proxy that forwards requests; it needs whole URLs
-        )
+        # The headers for a proxy that forwards the requests; it needs the whole URL of each. None: no such proxy.
+        self.forwarding: Mapping[str, str] | None = None
         self._unread = bytearray()
         self._is_closed = False
         self._error: Exception | None = None
@@ -114,7 +113,7 @@ class Stream(asyncio.Protocol):
         return not (is_busy or self._is_closed or self.transport.is_closing())
 
     async def write(self, data: bytes, stall_s: float | None) -> None:
-        """Send data. Returns early when the server answers or closes: `read` tells. Raises `TimedOut`."""
+        """Send data. Returns early when the server answers or closes, which `read` reports. Raises `TimedOut`."""
         for start in range(0, len(data), WRITE_BYTES):
             if self.transport.is_closing():
                 return  # asyncio logs writes to a broken connection

@@ -91,7 +91,7 @@ class Extension(NamedTuple):
 
 
 class _InvalidPackage(Exception):
-    """The message says what is wrong with the package."""
+    """A package cannot be used. The message gives the reason."""
 
 
 class BrokenPackage(NamedTuple):

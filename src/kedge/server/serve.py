@@ -119,7 +119,7 @@ async def _serve_from(
 
 
 async def _warm_up(agent: Agent) -> None:
-    """Load the agent. Garbage is collected from then on: what is loaded now stays, so it is not looked at again."""
+    """Load the agent, then turn on garbage collection. Objects of imported modules stay, so they are exempt from it."""
     try:
         await agent.warm_up()
     finally:
