@@ -53,11 +53,11 @@ class Judge:
     ) -> None:
         self.mode: Mode = effective_mode(config.mode, options.mode, permissions, is_skipped=is_skipped)
         self._roots = Roots(os.path.realpath(directory), None if scratch is None else os.path.realpath(scratch), home)
-        self._deny = [self._parse(rule) for rule in (*config.deny, *options.deny)]
-        self._allow = [self._parse(rule) for rule in (*config.allow, *options.allow)]
-        self._grants: list[Rule] = []
+        self.deny = [self._parse(rule) for rule in (*config.deny, *options.deny)]
+        self.allow = [self._parse(rule) for rule in (*config.allow, *options.allow)]
+        self.grants: list[Rule] = []  # what the user allowed for the session
         self._hook = hook
-        self._uses_sandbox = config.unapproved == "sandbox"
+        self.uses_sandbox = config.unapproved == "sandbox"  # for commands that were not approved
         self._env = os.environ if env is None else env
         self.grant(grants)
 
@@ -65,16 +65,16 @@ class Judge:
         """Add the rules that the user allowed for the session; those that cannot be parsed are dropped."""
         for rule in rules:
             try:
-                self._grants.append(self._parse(rule))
+                self.grants.append(self._parse(rule))
             except BadRule:
                 continue
 
     @property
     def is_hidden(self) -> Callable[[str], bool] | None:
         """A function that says of a resolved path whether a rule denies reading it; None where no rule denies any."""
-        if self.mode == "yolo" or not any(rule.is_about("view", "read") for rule in self._deny):
+        if self.mode == "yolo" or not any(rule.is_about("view", "read") for rule in self.deny):
             return None
-        policy = Policy(self._roots, "view", self.mode, self._deny, (), ())
+        policy = Policy(self._roots, "view", self.mode, self.deny, (), ())
         return lambda path: isinstance(policy.check_read(path), Deny)
 
     def judge(self, tool: str, access: Access) -> Decision:
@@ -106,7 +106,7 @@ class Judge:
     def _decide(self, tool: str, access: Access) -> Decision:
         if self.mode == "yolo":
             return Allow(why="the mode is yolo", by="yolo")
-        policy = Policy(self._roots, tool, self.mode, self._deny, self._allow, self._grants)
+        policy = Policy(self._roots, tool, self.mode, self.deny, self.allow, self.grants)
         if access.kind == "execute" and tool == "bash":
             decision = check_command(
                 policy, access.subject, self._start(access), self._shell(access), unsandboxed=access.unsandboxed
@@ -122,7 +122,7 @@ class Judge:
         return decision
 
     def _shell(self, access: Access) -> Shell:
-        has_sandbox = access.can_sandbox and (self._uses_sandbox or self.mode == "plan")
+        has_sandbox = access.can_sandbox and (self.uses_sandbox or self.mode == "plan")
         return Shell(self._programs, is_bash=self._has_bash, has_sandbox=has_sandbox)
 
     @functools.cached_property
