@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kedge.agent.turn_models import choose_effort, explain_ignored_effort
+from kedge.agent.turn_models import choose_effort, explain_other_effort
 from kedge.config.schema import Config, Effort, ModelConfig, ProviderConfig
 from kedge.models import providers
 from kedge.models.providers import NO_SETTINGS
@@ -28,6 +28,14 @@ def endpoint(model: str, config: ProviderConfig = NO_SETTINGS) -> Endpoint:
         ("gpt-4.1", "high", None, None),
         ("tester", "high", None, None),
         ("tester", None, "high", "high"),
+        ("tester", None, "max", "max"),
+        ("gpt-5", "max", None, "high"),
+        ("gpt-5", None, "xhigh", "xhigh"),  # its user knows better
+        ("gpt-5.4", "max", None, "xhigh"),
+        ("gpt-6-sol", "max", None, "max"),
+        ("claude-opus-4-6", "xhigh", None, "high"),
+        ("claude-opus-4-6", "max", None, "max"),
+        ("deepseek-v4-pro", "low", None, "high"),
     ],
 )
 def test_an_effort_is_asked_only_of_a_model_that_takes_it(
@@ -44,6 +52,7 @@ def test_an_effort_is_asked_only_of_a_model_that_takes_it(
         ("gpt-5", "minimal", True, "minimal"),
         ("gpt-5.1", "minimal", True, "low"),  # it knows no less
         ("gpt-5.4", "high", False, "high"),
+        ("gpt-5.4", "max", False, "xhigh"),
         ("gpt-5.4", "high", True, None),
         ("gpt-6-sol", None, True, "none"),
         ("gpt-6-sol", "high", True, "none"),
@@ -58,5 +67,5 @@ def test_the_chat_wire_says_of_effort_what_the_model_takes(
     tools = [ToolSpec("look", "Looks.", {"type": "object"})] if has_tools else []
     request = StepRequest(system="s", history=[], tools=tools, effort=effort)
     assert json.loads(chat.prepare_request(endpoint(model), request).body).get("reasoning_effort") == sent
-    lost = None if effort is None else explain_ignored_effort(endpoint(model), effort, has_tools=has_tools)
-    assert (lost is not None) == (effort is not None and sent in (None, "none")), "it is told where it is in vain"
+    lost = None if effort is None else explain_other_effort(endpoint(model), effort, has_tools=has_tools)
+    assert (lost is not None) == (effort is not None and sent != effort), "it is told where it is in vain"

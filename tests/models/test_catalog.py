@@ -11,6 +11,7 @@ from kedge.config.schema import ModelConfig, ProviderConfig
 from kedge.models import providers
 from kedge.models.providers import BUILT_IN
 from kedge.models.values import ModelInfo
+from kedge.protocol.runs import EFFORTS
 
 NOTHING = ProviderConfig()
 HOSTS = ("openrouter", "groq", "together", "fireworks", "cerebras")  # of others' models
@@ -107,4 +108,6 @@ def test_configuration_knows_better() -> None:
     changed = providers.find_model_info("gpt-5", settings)
     assert (changed.context_window, changed.images, changed.input_price) == (1000, False, 0.0)
     assert (changed.output_price, changed.reasoning) == (known.output_price, True)
-    assert providers.find_model_info("mine", settings) == ModelInfo(context_window=8192, tools=False, reasoning=True)
+    assert providers.find_model_info("mine", settings) == ModelInfo(
+        context_window=8192, tools=False, reasoning=True, efforts=EFFORTS
+    )

@@ -101,12 +101,13 @@ MODEL = OfferedModel(
     images=False,
     tools=True,
     reasoning=False,
+    efforts=(),
     source="catalog",
     roles=["large"],
 )
 MODEL_JSON = (
     '{"name":"p/m","context_window":9000,"max_output_tokens":null,"input_price":1.5,"output_price":2.0,'
-    '"cache_read_price":null,"cache_write_price":null,"images":false,"tools":true,"reasoning":false,'
+    '"cache_read_price":null,"cache_write_price":null,"images":false,"tools":true,"reasoning":false,"efforts":[],'
     '"source":"catalog","roles":["large"]}'
 )
 PROVIDER = OfferedProvider(id="p", title="P", usable=True, why="P_API_KEY is set", models=[MODEL])

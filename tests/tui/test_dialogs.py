@@ -25,6 +25,7 @@ async def test_a_model_that_its_server_lists_twice_is_offered_once() -> None:
         images=False,
         tools=True,
         reasoning=False,
+        efforts=(),
         source="server",
         roles=[],
     )

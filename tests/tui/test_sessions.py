@@ -82,6 +82,34 @@ async def test_a_model_is_chosen_for_the_session(served: Home, tmp_path: Path) -
         await ui.shows("Keys and commands", "  ask  openai/fake-model")
 
 
+async def test_an_effort_is_chosen_for_the_session(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ui.submit(asking(text="FIRST"))
+        await ui.shows("FIRST")
+        await ui.idle()
+        session_id = ui.app.chat.session_id
+        await ui.submit("/effort highest")
+        await ui.shows("Unknown effort 'highest'")
+        await ui.submit("/effort xhigh")
+        await ui.shows("openai/fake-model (xhigh)")
+        assert ui.app.workspace.sessions[session_id or ""].effort == "xhigh"
+        await ui.app.api.set_config('providers.openai.models."gpt-5.4".max_output_tokens', 9000)  # which lists it
+        await ui.submit("/effort")
+        await ui.shows("not known to support an effort")
+        await ui.submit("/model openai/gpt-5.4")
+        await ui.shows("openai/gpt-5.4 (xhigh)")
+        await ui.submit("/effort")
+        await ui.opens("Palette")
+        await ui.until(lambda: len(lines(ui)) == 5, "those that it knows, and the default")
+        assert not any("max" in line or "minimal" in line for line in lines(ui))
+        await ui.write("medium")
+        await ui.until(lambda: len(lines(ui)) == 1, "filtered")
+        await ui.press("enter")
+        await ui.shows("openai/gpt-5.4 (medium)")
+        await ui.submit("/effort default")
+        await ui.until(lambda: ui.app.workspace.sessions[session_id or ""].effort is None, "cleared")
+
+
 async def test_a_title_is_edited_with_the_keys_that_else_delete_sessions(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as ui:
         session = await ui.app.api.create_session()

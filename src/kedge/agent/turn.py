@@ -191,7 +191,7 @@ class _Turn:
         scope.is_hidden = judge.is_hidden
         scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
         tools = await self._select_tools(endpoint.info, judge.mode)
-        await models.report_ignored_effort(endpoint, has_tools=bool(tools))
+        await models.report_other_effort(endpoint, has_tools=bool(tools))
         return _TurnSetup(
             system=await self._build_system(scope, endpoint.info, judge.mode, has_tools=bool(tools)),
             tools=[describe_tool(tool) for tool in tools],

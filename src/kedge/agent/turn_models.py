@@ -75,12 +75,12 @@ class TurnModels:
         small = await self._deps.selector.select_small(large, self._env, self._config)
         return None if small is None else await self._deps.models.resolve_model(small.endpoint)
 
-    async def report_ignored_effort(self, endpoint: Endpoint, *, has_tools: bool) -> None:
-        """Emit a notice if the requested effort is ignored. Not for sub-agents: their parent had the notice."""
+    async def report_other_effort(self, endpoint: Endpoint, *, has_tools: bool) -> None:
+        """Emit a notice if the model does not get the requested effort. Sub-agents emit none: their parent did."""
         effort = self._ctx.effort
         if effort is None or self._ctx.run.kind != "prompt":
             return
-        if (reason := explain_ignored_effort(endpoint, effort, has_tools=has_tools)) is not None:
+        if (reason := explain_other_effort(endpoint, effort, has_tools=has_tools)) is not None:
             await self._notify(reason, {"effort": effort, "model": endpoint.name})
 
     async def _select(self) -> Selection:
@@ -101,16 +101,18 @@ def choose_effort(endpoint: Endpoint, config: Config, effort: Effort | None = No
     provider = config.providers.get(endpoint.provider)
     settings = provider and provider.models.get(endpoint.model)
     effort = effort or (settings and settings.reasoning_effort) or config.reasoning_effort
-    return effort if endpoint.info.reasoning else None
+    return endpoint.info.clamp_effort(effort) if effort and endpoint.info.reasoning else None
 
 
-def explain_ignored_effort(endpoint: Endpoint, effort: Effort, *, has_tools: bool) -> str | None:
-    """Return a line for people if the model is not asked for the effort; None if it is."""
+def explain_other_effort(endpoint: Endpoint, effort: Effort, *, has_tools: bool) -> str | None:
+    """Return a line for people if the model is asked for another effort or for none; None if it gets this one."""
     if not endpoint.info.reasoning:
         setting = f'reasoning_effort in [providers.{endpoint.provider}.models."{endpoint.model}"]'
         return f"Effort {effort} is ignored: {endpoint.name} is not known to support it. If it does, set {setting}"
     if has_tools and endpoint.wire == "chat" and endpoint.info.effort_with_tools != "any":
         return f"Effort {effort} is ignored: {endpoint.name} takes none together with tools over Chat Completions"
+    if (known := endpoint.info.clamp_effort(effort)) != effort:
+        return f"Effort {known} instead of {effort}: {endpoint.name} knows {', '.join(endpoint.info.efforts)}"
     return None
 
 

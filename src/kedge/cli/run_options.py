@@ -18,7 +18,7 @@ usage: kedge run [OPTION ...] [PROMPT ...]
 Send a prompt and print the answer. Standard input from a pipe or a file is put before the prompt.
 
   -m, --model NAME        model, as PROVIDER/NAME (KEDGE_MODEL)
-      --effort EFFORT     reasoning effort: minimal, low, medium or high
+      --effort EFFORT     reasoning effort: minimal, low, medium, high, xhigh or max
   -s, --session ID        use this session (default: a new one)
   -C, --continue          use the most recent session of this directory
   -f, --file FILE         attach an image or a text file; can be repeated
@@ -45,7 +45,7 @@ Send a prompt and print the answer. Standard input from a pipe or a file is put 
 FLAGS = named(
     "-q --quiet", "-C --continue", "-y --yes", "--stream", "--no-stream", "--json", "--detach", "--no-stdin",
 )  # fmt: skip
-EFFORTS = ("minimal", "low", "medium", "high")
+EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 MODES = ("plan", "ask", "auto-edit", "yolo")
 VALUES = named(
     "-m --model", "--effort", "-s --session", "-f --file", "--system-file", "--output-schema", "--max-steps",

@@ -26,7 +26,7 @@ usage: kedge session list [QUERY] | show ID | rename ID TITLE | model ID [NAME] 
 Work with the sessions of this workspace. The start of an ID is enough if it is unique. "model" sets the model for runs
 that do not name one ("-" clears it) or, without NAME, shows it.
 
-      --effort EFFORT     model: reasoning effort (minimal, low, medium or high; "-" clears it)
+      --effort EFFORT     model: reasoning effort (minimal, low, medium, high, xhigh, max; "-" clears it)
   -o, --output FILE       export: write to this file instead of standard output
       --all               list: include sessions of sub-agents
       --json              print JSON, one session or message per line

@@ -13,13 +13,13 @@ from msgspec import inspect
 
 from kedge.config.keys import Key, format_key, quote
 from kedge.config.rules import BadRule, read_rule
-from kedge.config.schema import Config, Effort, SandboxMode, WireName
-from kedge.protocol.runs import MODES
+from kedge.config.schema import Config, SandboxMode, WireName
+from kedge.protocol.runs import EFFORTS, MODES
 
 Kind = Literal["text", "whole", "number", "switch", "choice", "texts", "anything"]
 Untrusted = Literal["no", "yes", "stricter"]
 # msgspec does not keep the order of the literals.
-_CHOICES: tuple[tuple[str, ...], ...] = (MODES, get_args(Effort), get_args(WireName), get_args(SandboxMode))
+_CHOICES: tuple[tuple[str, ...], ...] = (MODES, EFFORTS, get_args(WireName), get_args(SandboxMode))
 _MAX_RULE_SHOWN = 100
 
 

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kedge.config.schema import ProviderConfig, WireName
+from kedge.config.schema import Effort, ProviderConfig, WireName
 from kedge.models.errors import ConfigError
 from kedge.models.values import ModelInfo, env_prefix
+from kedge.protocol.runs import EFFORTS
 
 NO_SETTINGS = ProviderConfig()
 
@@ -269,7 +270,9 @@ def find_model_info(model: str, config: ProviderConfig, provider: str = "", own:
     if (settings := config.models.get(model)) is not None:
         changes = {name: getattr(settings, name, None) for name in ModelInfo.__struct_fields__}
         known |= {name: value for name, value in changes.items() if value is not None}
-        known["reasoning"] = known.get("reasoning", False) or settings.reasoning_effort is not None
+        if (effort := settings.reasoning_effort) is not None:  # nothing is known against the others of an unknown model
+            efforts: tuple[Effort, ...] = known["efforts"] if known.get("reasoning") else EFFORTS
+            known |= {"reasoning": True, "efforts": (*efforts, *({effort} - {*efforts}))}
     return ModelInfo(**known)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,9 +11,8 @@ import msgspec
 from kedge.config.schema import Effort, WireName
 from kedge.http.proxy import ConnectionOptions, is_loopback
 from kedge.protocol.messages import FinishReason, Message
-from kedge.protocol.runs import Usage
+from kedge.protocol.runs import EFFORTS, Usage
 
-_EFFORTS: tuple[Effort, ...] = get_args(Effort)  # lowest first
 # Effort that a model accepts together with tools: any, only a missing field, or only the value "none".
 EffortWithTools = Literal["any", "unset", "none"]
 
@@ -35,7 +34,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     images: bool = True
     tools: bool = True
     reasoning: bool = False  # accepts an effort
-    least_effort: Effort = "minimal"
+    efforts: tuple[Effort, ...] = ("minimal", "low", "medium", "high")  # those that it knows
     is_tiny: bool = False  # gets a short system prompt: it cannot follow a long one
     long_prompt_tokens: int | None = None  # a longer prompt multiplies the prices by the factors below
     long_input_factor: float = 1.0
@@ -44,8 +43,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     effort_with_tools: EffortWithTools = "any"  # on the chat wire
 
     def clamp_effort(self, effort: Effort) -> Effort:
-        """Return the effort, or the lowest one that the model accepts if that is higher."""
-        return _EFFORTS[max(map(_EFFORTS.index, (effort, self.least_effort)))]
+        """Return the effort if the model knows it, else the next lower one that it knows, else its lowest."""
+        known: list[Effort] = sorted(self.efforts or (effort,), key=EFFORTS.index)
+        lower = [each for each in known if EFFORTS.index(each) <= EFFORTS.index(effort)]
+        return lower[-1] if lower else known[0]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import msgspec
 from kedge.protocol.bounds import MAX_KEY_CHARS, RUN_ID
 from kedge.protocol.messages import Message
 from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
-from kedge.protocol.runs import Attachment, Model, OnBusy, Permissions, Run, RunOptions, RunState, RunStatus
+from kedge.protocol.runs import Attachment, Effort, Model, OnBusy, Permissions, Run, RunOptions, RunState, RunStatus
 from kedge.protocol.sessions import Session, Title, Workspace
 
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -369,6 +369,7 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
     images: bool
     tools: bool
     reasoning: bool  # accepts an effort
+    efforts: tuple[Effort, ...]  # that it knows
     source: Source  # where the model is listed
     roles: list[Role]  # used by default for these
 

@@ -39,7 +39,8 @@ RunKind = Literal["prompt", "shell", "summarize", "agent"]
 RunState = Literal["queued", "running", "completed", "failed", "cancelled"]
 OnBusy = Literal["queue", "steer", "interrupt", "reject"]
 Permissions = Literal["ask", "deny", "allow"]
-Effort = Literal["minimal", "low", "medium", "high"]
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]  # lowest first
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
 Mode = Literal["plan", "ask", "auto-edit", "yolo"]
 MODES: tuple[Mode, ...] = get_args(Mode)  # strictest first
 

@@ -130,6 +130,9 @@ class Api:
     async def choose_model(self, session_id: str, model: str | None) -> None:
         await self.call("PATCH", f"/sessions/{escape(session_id)}", {"model": model}, type=dict[str, Any])
 
+    async def choose_effort(self, session_id: str, effort: str | None) -> None:
+        await self.call("PATCH", f"/sessions/{escape(session_id)}", {"effort": effort}, type=dict[str, Any])
+
     async def configure_model(self, model: str) -> None:
         """Set the default model in the user's own file."""
         await self.call("POST", "/config/model", {"scope": "global", "model": model}, type=dict[str, Any])
@@ -158,6 +161,12 @@ class Api:
         return await self.call(
             "POST", "/config/set", {"scope": "global", "key": key, "value": value}, type=ConfigAnswer
         )
+
+    async def remove_config(self, key: str) -> ConfigAnswer:
+        """Remove a key from the user's own file."""
+        from kedge.protocol.api import ConfigAnswer
+
+        return await self.call("POST", "/config/remove", {"scope": "global", "key": key}, type=ConfigAnswer)
 
     async def jobs(self) -> list[Job]:
         return (await self.call("GET", "/jobs", type=JobList)).jobs

@@ -170,6 +170,12 @@ class KedgeApp(App[int]):
         await self._finish_picking(pick_model(self, name))
 
     @work(group="dialog")
+    async def pick_effort(self, level: str = "") -> None:
+        from kedge.tui.pickers import pick_effort
+
+        await self._finish_picking(pick_effort(self, level))
+
+    @work(group="dialog")
     async def log_in(self, provider: str = "") -> None:
         from kedge.tui.dialogs.models import KeyDialog
         from kedge.tui.pickers import log_in

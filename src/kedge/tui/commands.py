@@ -46,6 +46,7 @@ class Commands:
             Command("sessions", "Open, rename or delete a session", self._sessions, key="sessions"),
             Command("rename", "Rename this session", self._rename, "TITLE"),
             Command("model", "Choose the model of this session", self._model, "[NAME]", key="models"),
+            Command("effort", "Choose the reasoning effort of this session", self._effort, "[LEVEL]"),
             Command("mode", "Switch mode: plan, ask, auto-edit, yolo", self._mode, "[MODE]", key="next_mode"),
             Command("login", "Add an API key", self._login, "[PROVIDER]"),
             Command("compact", "Summarize the conversation to free context", self._compact),
@@ -147,6 +148,9 @@ class Commands:
 
     def _model(self, name: str) -> None:
         self._screen.interface.pick_model(name)
+
+    def _effort(self, level: str) -> None:
+        self._screen.interface.pick_effort(level)
 
     def _mode(self, name: str) -> None:
         if name in MODES:

@@ -1,4 +1,4 @@
-"""Choosing a model, an API key and a theme."""
+"""Choosing a model, its effort, an API key and a theme."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from kedge.client.errors import ClientError
 
 if TYPE_CHECKING:
     from kedge.protocol.api import Offered
+    from kedge.protocol.runs import Effort
     from kedge.tui.port import Interface
+
+
+DEFAULT_EFFORT = "default"
 
 
 class CurrentModel(NamedTuple):
     name: str
     context_window: int | None
     is_ready: bool  # whether a prompt sent now would have a model
+    efforts: tuple[Effort, ...] | None = None  # that it knows; None: unknown
 
 
 def find_current_model(offered: Offered, launch_model: str | None, session_model: str | None) -> CurrentModel:
@@ -25,7 +30,9 @@ def find_current_model(offered: Offered, launch_model: str | None, session_model
     found = next((model for each in offered.providers for model in each.models if model.name == name), None)
     provider = next((each for each in offered.providers if each.id == name.partition("/")[0]), None)
     is_ready = provider is None or provider.usable  # of an unknown provider the server knows more
-    return CurrentModel(name, found.context_window if found else None, is_ready=is_ready)
+    if found is None:
+        return CurrentModel(name, None, is_ready=is_ready)
+    return CurrentModel(name, found.context_window, is_ready=is_ready, efforts=found.efforts)
 
 
 async def pick_model(app: Interface, name: str) -> None:
@@ -48,6 +55,40 @@ async def pick_model(app: Interface, name: str) -> None:
             await app.api.configure_model(name)
     except ClientError as error:
         app.chat.hint(str(error))
+
+
+async def pick_effort(app: Interface, level: str) -> None:
+    """Set an effort, by name or from the list of those that the model knows. It applies where a model would."""
+    from kedge.protocol.runs import EFFORTS
+    from kedge.tui.dialogs.dialog import Palette
+
+    session_id = app.chat.session_id
+    if not level:
+        session = app.workspace.sessions.get(session_id or "")
+        offered = await app.api.list_models()
+        current = find_current_model(offered, app.launch.model, session.model if session else None)
+        if current.efforts == ():
+            app.chat.hint(f"{current.name} is not known to support an effort")
+            return
+        levels = [each for each in EFFORTS if current.efforts is None or each in current.efforts]
+        items = [(DEFAULT_EFFORT, "as configured, or the model's own", ""), *((each, "", "") for each in levels)]
+        level = await app.ask(Palette(items, f"Effort of {current.name}")) or ""
+    elif level not in (DEFAULT_EFFORT, *EFFORTS):
+        app.chat.hint(f"Unknown effort {level!r}. Use one of: {', '.join((*EFFORTS, DEFAULT_EFFORT))}")
+        return
+    if not level:
+        return
+    try:
+        if session_id is not None:
+            await app.api.choose_effort(session_id, None if level == DEFAULT_EFFORT else level)
+        elif level == DEFAULT_EFFORT:
+            await app.api.remove_config("reasoning_effort")
+        else:
+            await app.api.set_config("reasoning_effort", level)
+    except ClientError as error:
+        app.chat.hint(str(error))
+    else:
+        app.notify(f"Effort: {level}" + ("" if session_id else ", for all sessions that choose none"))
 
 
 async def log_in(app: Interface, provider: str) -> bool:

@@ -150,7 +150,9 @@ class ChatScreen(Screen[None]):
         info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent)
         self.query_one(Activity).draw(session, info)
         directory = visible_line(Path(self.interface.launch.directory).name) or "/"
-        model = visible_line(self.model)
+        stored = self.workspace.sessions.get(self.session_id or "")
+        effort = f" ({stored.effort})" if stored and stored.effort and self.model else ""
+        model = visible_line(self.model) + effort
         self.query_one(StatusLine).draw(self.mode, model, session, self.window, directory, self.key("help"))
         if self.has_class("-wide"):
             self.query_one(Sidebar).draw(

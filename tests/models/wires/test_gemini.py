@@ -119,19 +119,24 @@ def test_a_request_says_what_changes_least_first() -> None:
     assert list(bare) == ["contents"]
 
 
+DEFAULT = ModelInfo().efforts
+
+
 @pytest.mark.parametrize(
-    ("model", "effort", "least", "told"),
+    ("model", "effort", "known", "told"),
     [
-        (LATER, "high", "minimal", {"thinkingLevel": "HIGH"}),
-        (LATER, "minimal", "low", {"thinkingLevel": "LOW"}),
-        (LATER, None, "low", {}),
-        ("gemini-flash-latest", "low", "minimal", {"thinkingLevel": "LOW"}),
-        (OLDER, "high", "minimal", {"thinkingBudget": 24_576}),
-        (OLDER, "minimal", "minimal", {"thinkingBudget": 1024}),
+        (LATER, "high", DEFAULT, {"thinkingLevel": "HIGH"}),
+        (LATER, "minimal", ("low", "high"), {"thinkingLevel": "LOW"}),
+        (LATER, None, ("low", "high"), {}),
+        ("gemini-flash-latest", "low", DEFAULT, {"thinkingLevel": "LOW"}),
+        (OLDER, "high", DEFAULT, {"thinkingBudget": 24_576}),
+        (OLDER, "minimal", DEFAULT, {"thinkingBudget": 1024}),
+        (LATER, "max", ("high", "max"), {"thinkingLevel": "HIGH"}),
+        (OLDER, "max", ("high", "max"), {"thinkingBudget": 24_576}),
     ],
 )
-def test_a_model_is_told_to_think_as_it_understands_it(model: str, effort: Any, least: Any, told: Any) -> None:
-    endpoint = at(model, info=ModelInfo(reasoning=True, least_effort=least))
+def test_a_model_is_told_to_think_as_it_understands_it(model: str, effort: Any, known: Any, told: Any) -> None:
+    endpoint = at(model, info=ModelInfo(reasoning=True, efforts=known))
     sent = body([ask()], endpoint=endpoint, effort=effort)
     assert sent["generationConfig"]["thinkingConfig"] == {"includeThoughts": True, **told}
     assert "generationConfig" not in body([ask()], endpoint=at(model, info=ModelInfo()), effort=effort)

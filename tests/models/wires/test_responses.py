@@ -128,13 +128,22 @@ def test_a_model_that_does_not_reason_is_not_asked_about_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("effort", "least", "told"),
-    [(None, "minimal", None), ("minimal", "minimal", "minimal"), ("minimal", "low", "low"), ("high", "low", "high")],
+    ("effort", "known", "told"),
+    [
+        (None, ("low", "high"), None),
+        ("minimal", ("minimal", "high"), "minimal"),
+        ("minimal", ("low", "high"), "low"),
+        ("medium", ("low", "high"), "low"),
+        ("high", ("low", "high"), "high"),
+        ("xhigh", ("low", "high", "max"), "high"),
+        ("max", ("low", "high", "xhigh"), "xhigh"),
+        ("max", ("high", "max"), "max"),
+    ],
 )
-def test_an_effort_is_at_least_what_the_model_takes_also_with_tools(
-    effort: Effort | None, least: Effort, told: str | None
+def test_an_effort_is_one_that_the_model_knows_also_with_tools(
+    effort: Effort | None, known: tuple[Effort, ...], told: str | None
 ) -> None:
-    info = ModelInfo(reasoning=True, least_effort=least, effort_with_tools="none")  # which is of the chat wire
+    info = ModelInfo(reasoning=True, efforts=known, effort_with_tools="none")  # which is of the chat wire
     sent = body([ask()], msgspec.structs.replace(ENDPOINT, info=info), effort=effort)
     assert sent["reasoning"].get("effort") == told
     assert sent["reasoning"]["summary"] == "auto"

@@ -144,6 +144,7 @@ class _Offer(NamedTuple):
         info = providers.find_model_info(model, provider.config, provider.id, provider.models.get(model))
         name = f"{provider.id}/{model}"
         properties = {field: getattr(info, field) for field in _FIELDS}
+        properties["efforts"] = info.efforts if info.reasoning else ()
         return OfferedModel(name=name, source=source, roles=list(roles.get(name, [])), **properties)
 
 

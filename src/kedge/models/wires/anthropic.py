@@ -26,7 +26,9 @@ MAX_TOKENS = 32_000
 # Reasoning counts toward the limit of the answer; a smaller budget than the first number is rejected.
 LEAST_BUDGET = 1024
 ROOM = 4096  # left for the answer itself
-BUDGETS: dict[Effort, int] = {"minimal": LEAST_BUDGET, "low": 4096, "medium": 12_288, "high": 24_576}
+BUDGETS: dict[Effort, int] = {
+    "minimal": LEAST_BUDGET, "low": 4096, "medium": 12_288, "high": 24_576, "xhigh": 32_768, "max": 65_536,
+}  # fmt: skip
 # Models that take a token budget for reasoning. Later ones take an effort and reject a budget.
 _BUDGETED = re.compile(r"claude-(?:[23]\b|instant|(?:opus|sonnet|haiku)-(?:4-[015]\b|4-20|4$))")
 
@@ -100,7 +102,8 @@ def _make_thinking_fields(
 ) -> dict[str, Any]:
     has_effort = "claude" in endpoint.model and not _BUDGETED.search(endpoint.model)
     if endpoint.info.adaptive_thinking or has_effort:
-        level = "low" if effort == "minimal" else effort
+        known = endpoint.info.clamp_effort(effort)
+        level = "low" if known == "minimal" else known
         return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": level}}
     budget = min(BUDGETS[effort], max_tokens - ROOM)
     if budget < LEAST_BUDGET or not _may_think(messages):

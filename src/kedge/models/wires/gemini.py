@@ -34,6 +34,7 @@ IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
 NOT_SIGNED = "skip_thought_signature_validator"
 # Earlier generations take a token budget for reasoning; these are Google's own numbers for each effort.
 BUDGETS: dict[Effort, int] = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
+HIGHEST: Effort = "high"  # of any model of this API
 PAGE_SIZE = 1000  # of the list of models; the maximum
 
 _OLDER = re.compile(r"gemini-(?:pro\b(?!-latest)|[12]\b)|gemma|learnlm", re.I)
@@ -149,6 +150,7 @@ def _generation_config(endpoint: Endpoint, request: StepRequest, *, is_new: bool
     thinking: dict[str, Any] = {"includeThoughts": True}  # it reasons anyway; show it
     if request.effort is not None:
         effort = info.clamp_effort(request.effort)
+        effort = effort if effort in BUDGETS else HIGHEST
         thinking |= {"thinkingLevel": effort.upper()} if is_new else {"thinkingBudget": BUDGETS[effort]}
     return {**config, "thinkingConfig": thinking}
 
