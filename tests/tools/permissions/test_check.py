@@ -29,6 +29,32 @@ def test_an_allowed_command_needs_permission_for_its_files_and_neighbors(bench: 
     assert bench.outcome(judge, "cat /etc/hosts") == "allow"
 
 
+@pytest.mark.parametrize("rule", ["bash(python -m pytest *)", "bash(python3.11 -m pytest *)", "bash(pytest *)"])
+def test_a_rule_for_a_python_module_covers_its_equal_forms_and_nothing_beside_them(bench: Bench, rule: str) -> None:
+    judge = bench.judge(allow=[rule])
+    for command in ("python -m pytest", "python3 -m pytest -q", "python3.12 -mpytest tests", "pytest -x | tail -n 3"):
+        assert bench.outcome(judge, command) == "allow", command
+    assert bench.outcome(judge, "timeout 60 python3 -m 'py'test") == "allow"
+    for command in (
+        "python3 -m pytest; rm -rf src",
+        "python3 -m pytest\nrm -rf src",
+        "python3 -m pytest $(rm -rf src)",
+        "python3 -m pytest `rm -rf src`",
+        "python3 -m pytest & rm -rf src",
+        "python3 -m pytest > .git/config",
+        "python3 -m 'pytest; rm'",
+        "PYTHONPATH=/tmp python3 -m pytest",
+        "python3 -I -m pytest",
+        "python3 -c pytest",
+        "python3 pytest",
+        "./python3 -m pytest",
+        "PYTHON3 -m pytest",
+        "python3 -m pytest.__main__",
+        "sudo python3 -m pytest",
+    ):
+        assert bench.outcome(judge, command) == "ask", command
+
+
 def test_changes_nothing_is_true_only_for_commands_that_read(bench: Bench) -> None:
     lax = bench.judge("yolo", ["bash", "edit"])
     for command, expected in cases.ALL:

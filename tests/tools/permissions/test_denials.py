@@ -41,6 +41,46 @@ def test_a_denied_command_is_found_inside_other_commands(bench: Bench, command: 
     assert "bash(git push *)" in decision.why
 
 
+@pytest.mark.parametrize("rule", ["bash(python -m pip *)", "bash(python3 -m pip *)", "bash(python3.9 -m pip *)"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m pip install x",
+        "python3 -m pip install x",
+        "python3.12 -mpip install x",
+        "/usr/bin/python3 -m pip install x",
+        "./.venv/bin/python -I -m pip install x",
+        "python -ISm pip install x",
+        "python3 -W ignore -X dev -m pip install x",
+        "python3 -Wignore -u -mpip install x",
+        "sudo python3 -m pip install x",
+        "sh -c 'python3 -m pip install x'",
+        "echo $(python3 -m pip install x)",
+        "ls\npython3 -m pip install x",
+    ],
+)
+def test_a_denied_module_is_found_under_each_name_of_python(bench: Bench, rule: str, command: str) -> None:
+    assert bench.outcome(bench.judge(allow=["bash"], deny=[rule]), command) == "deny"
+
+
+def test_a_denied_program_is_denied_as_a_python_module(bench: Bench) -> None:
+    judge = bench.judge(allow=["bash"], deny=["bash(pip install *)", "bash(pytest *)"])
+    assert bench.outcome(judge, "python3 -I -m pip install x") == "deny"
+    assert bench.outcome(judge, "python3 -m pip list") == "allow"
+    assert bench.outcome(judge, "python3 -m pytest") == "deny"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python3 $x pip install y", 'python3 "$x" pip install y', 'run() { python3 "$@"; }; run -m pip install y'],
+)
+def test_a_module_that_may_be_denied_is_asked_about(bench: Bench, command: str) -> None:
+    judge = bench.judge(allow=["bash"], deny=["bash(python -m pip install *)"])
+    assert bench.outcome(judge, command) in ("ask", "deny")
+    assert bench.outcome(judge, "python3 $x") == "ask"
+    assert bench.outcome(judge, "python3 x.py") == "allow"
+
+
 @pytest.mark.parametrize("command", ["git $x", "git p* origin", "$x push"])
 def test_a_command_that_may_be_denied_is_asked_about_despite_an_allow_rule(bench: Bench, command: str) -> None:
     judge = bench.judge(allow=["bash(git *)"], deny=["bash(git push *)"], grants=["bash(git *)"])

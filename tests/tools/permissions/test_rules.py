@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import string
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,31 @@ WORDS = [
     ("bash(*)", "anything at all", "yes"),
     ("bash", "anything at all", "yes"),
     ("bash(FOO=1 make)", "FOO=1 make", "yes"),
+    ("bash(python -m pytest *)", "python3 -m pytest -q tests", "yes"),
+    ("bash(python3 -m pytest *)", "python -m pytest", "yes"),
+    ("bash(python3.11 -m pytest *)", "python -m pytest", "yes"),
+    ("bash(python -m pytest *)", "python3.12 -mpytest -q", "yes"),
+    ("bash(python -mpytest *)", "python3 -m pytest -q", "yes"),
+    ("bash(python -m pytest *)", "pytest -q", "yes"),
+    ("bash(pytest *)", "python3 -m pytest -q", "yes"),
+    ("bash(pytest)", "python3 -m pytest -q", "no"),
+    ("bash(python *)", "python3 -m build", "yes"),
+    ("bash(python *)", "python3 setup.py", "no"),
+    ("bash(python -m pytest *)", "python3 -m pytest_evil", "no"),
+    ("bash(python -m pytest *)", "python3 -mpytest.evil", "no"),
+    ("bash(python -m pytest *)", "python3 -I -m pytest", "no"),
+    ("bash(python -m pytest *)", "python3 -Im pytest", "no"),
+    ("bash(python -m pytest *)", "python3 -c pytest", "no"),
+    ("bash(python -m pytest *)", "Python -m pytest", "no"),
+    ("bash(python -m pytest *)", "python -M pytest", "no"),
+    ("bash(python -m pytest *)", "python2 -m pytest", "no"),
+    ("bash(python -m pytest *)", "python3.x -m pytest", "no"),
+    ("bash(python -m pytest *)", "./python3 -m pytest", "no"),
+    ("bash(python -m pytest *)", "./pytest", "no"),
+    ("bash(pytest *)", "FOO=1 python -m pytest", "no"),
+    ("bash(ruff *)", "python -m ruff check", "no"),
+    ("bash(python -m ruff *)", "ruff check", "no"),
+    ("bash(python -m)", "python3 -m pytest", "no"),
 ]
 
 
@@ -158,6 +185,43 @@ def test_a_word_written_into_a_rule_is_read_back_letter_for_letter(words: list[s
     assert rule.matches_words([Word(word) for word in words]) == "yes"
     assert rule.matches_words([Word(word) for word in [*words, other]]) == "no"
     assert (rule.matches_words([Word(other), *map(Word, words[1:])]) == "yes") is (other == words[0])
+
+
+def _forms_by_the_book(command: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """Every command that docs/permissions.md calls the same, found without the code under test."""
+    line = "\0".join(command)
+    module = re.fullmatch(r"python(?:3(?:\.\d+)?)?\0-m\0?([^\0].*)", line) or re.fullmatch(r"(pytest(?:\0.*)?)", line)
+    if module is None:
+        return {command}
+    names = ["python", "python3", *(f"python3.{minor}" for minor in range(50))]
+    lines = {line, *(f"{name}\0-m{end}{module[1]}" for name in names for end in ("\0", ""))}
+    lines |= {module[1]} if module[1].split("\0")[0] == "pytest" else set()
+    return {tuple(each.split("\0")) for each in lines}
+
+
+_NAMES = st.sampled_from(["python", "python3", "python3.11", "python2", "pytest", "./python", "Python", "py*", "*"])
+_REST = st.lists(
+    st.sampled_from(["-m", "-mpytest", "-mx", "pytest", "x", "-I", "-c", "-mpytest*", "*", "-q", "python"]), max_size=4
+)
+
+
+@settings(deadline=None, max_examples=500)
+@given(rule=st.tuples(_NAMES, _REST), name=_NAMES, rest=_REST)
+def test_a_rule_matches_a_command_in_one_of_its_equal_forms_and_no_other(
+    rule: tuple[str, list[str]], name: str, rest: list[str]
+) -> None:
+    command = tuple(word for word in (name, *rest) if "*" not in word) or ("x",)
+    patterns = [rule[0], *rule[1]]
+    is_open = patterns[-1] == "*"
+    fixed = patterns[:-1] if is_open else patterns
+
+    def matches(form: tuple[str, ...]) -> bool:
+        right_length = len(form) >= len(fixed) if is_open else len(form) == len(fixed)
+        return right_length and all(fnmatchcase(word, each) for word, each in zip(form, fixed, strict=False))
+
+    expected = any(map(matches, _forms_by_the_book(command)))
+    found = parse_rule(f"bash({' '.join(patterns)})", "/w", None).matches_words([Word(word) for word in command])
+    assert (found == "yes") is expected, (patterns, command)
 
 
 @settings(deadline=None)

@@ -65,8 +65,10 @@ def _find_forms(command: Command) -> Iterator[Sequence[Word]]:
 def _mentions(text: str, rule: Rule) -> bool:
     """Whether a text that cannot be read exactly has all the words of a rule, however they are quoted."""
     plain = re.sub(r"\\\n|[\\'\"${}]", "", text)
-    patterns = [word.regex.pattern for word in rule.words or () if not word.is_any]
-    return all(re.search(rf"(?<![\w-])(?:{pattern})(?![\w-])", plain) for pattern in patterns)
+    texts = [plain, re.sub(r"(?<![\w-])python[\d.]*(?![\w-])", rule.python, plain)] if rule.python else [plain]
+    words = [word.regex.pattern for word in rule.words or () if not word.is_any]
+    patterns = [re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])") for pattern in words]
+    return any(all(pattern.search(text) for pattern in patterns) for text in texts)
 
 
 def _doubt(text: str, rule: Rule) -> list[Reason]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -25,6 +25,9 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 MAX_WORD_CHARS = 4096
 
+# They run a module in the same way: only the version may differ. (`python2` is another language.)
+PYTHON_NAMES = ("python", "python3", *(f"python3.{minor}" for minor in range(50)))
+
 Match = Literal["yes", "no", "maybe"]
 
 
@@ -35,6 +38,7 @@ class Rule(msgspec.Struct, frozen=True):
     is_open: bool = False  # for bash: ends in ` *`, so more words may follow
     path: re.Pattern[str] | None = None
     domain: str | None = None
+    python: str | None = None  # for bash: a name of Python that the first word matches
 
     @property
     def is_whole(self) -> bool:
@@ -65,9 +69,29 @@ class Rule(msgspec.Struct, frozen=True):
         return host.endswith(self.domain[1:]) if self.domain.startswith("*.") else host == self.domain
 
     def matches_words(self, words: Sequence[Word]) -> Match:
-        """Whether the rule matches a simple command; `maybe` if that depends on an unknown word."""
+        """Whether the rule matches a simple command, in any equal form; `maybe` if that depends on an unknown word."""
         if self.words is None:
             return "yes" if self.is_whole else "no"
+        found = {self._matches_form(form) for form in self._find_equal_forms(words)}
+        if "yes" in found:
+            return "yes"
+        if self.python and len(words) > 1 and words[1].text is None and words[0].text in PYTHON_NAMES:  # it may be -m
+            found.add(self._matches_form((Word(self.python), *words[1:])))
+        return "no" if found == {"no"} else "maybe"
+
+    def _find_equal_forms(self, words: Sequence[Word]) -> Iterator[Sequence[Word]]:
+        """The command, and the forms of it that run the same Python module and that this rule may match."""
+        yield words
+        module = find_module(words)
+        if module and self.python:
+            yield (Word(self.python), Word("-m"), *module)
+            if module[0].text and not module[0].is_glob:
+                yield (Word(self.python), Word(f"-m{module[0].text}"), *module[1:])
+        if module and module[0].text == "pytest" and not module[0].is_glob:
+            yield module
+
+    def _matches_form(self, words: Sequence[Word]) -> Match:
+        assert self.words is not None
         found: Match = "yes"
         for index, pattern in enumerate(self.words):
             if index >= len(words):
@@ -88,6 +112,21 @@ class Rule(msgspec.Struct, frozen=True):
         return "maybe" if all(word.text is None and not word.is_one for word in rest) else "no"
 
 
+def find_module(words: Sequence[Word]) -> Sequence[Word]:
+    """The Python module that a command runs, and its arguments; empty if it is no such command.
+
+    `pytest` runs the module of its name. (Other programs do not count: `python -m ruff` runs a `ruff.py` of the
+    workspace, which `ruff` does not. `pytest` runs the code of the workspace in any case.)
+    """
+    name = words[0].text if words and not words[0].is_glob else None
+    if name == "pytest":
+        return words
+    if name not in PYTHON_NAMES or len(words) < 2 or words[1].is_glob or not (words[1].text or "").startswith("-m"):
+        return ()
+    joined = (words[1].text or "").removeprefix("-m")
+    return (Word(joined), *words[2:]) if joined else words[2:]
+
+
 def host_of(url: str) -> str | None:
     try:
         host = urlsplit(url).hostname
@@ -100,7 +139,16 @@ def parse_rule(text: str, directory: str, home: str | None) -> Rule:
     """Parse a rule; relative paths in it start at `directory`. Raises BadRule."""
     written = read_rule(text)
     path = None if written.path is None else path_regex(text, written.path, directory, home)
-    return Rule(text, written.name, words=written.words, is_open=written.is_open, path=path, domain=written.domain)
+    words = written.words
+    return Rule(
+        text,
+        written.name,
+        words=words,
+        is_open=written.is_open,
+        path=path,
+        domain=written.domain,
+        python=next((name for name in PYTHON_NAMES if words[0].regex.fullmatch(name)), None) if words else None,
+    )
 
 
 def path_regex(rule: str, pattern: str, directory: str, home: str | None) -> re.Pattern[str]:

@@ -36,6 +36,9 @@ _PLAIN_FORMS: dict[str, re.Pattern[str]] = {
     "stdbuf": re.compile(r"(?:-[ioe][L0-9]+ )+"),
     "env": re.compile(r"(?:[A-Za-z_]\w*=\S* )*"),
 }
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_MODULE_OPTION = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)", re.DOTALL)
+_PYTHON_OPTION = re.compile(r"-[bBdEiIOPqRsSuvx]*(?:[WX].*)?|--check-hash-based-pycs=?\w*", re.DOTALL)
 _MAX_OWN_WORDS = 12
 _MAX_WRAPPERS = 8
 _MAX_SUFFIXES = 200
@@ -165,12 +168,28 @@ def find_possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
         yield (Word("git"), Word(name.removeprefix("git-")), *words[1:])
     if _runs_unknown_code(name, words):
         yield (UNKNOWN,)
+    if _PYTHON.fullmatch(name) and (module := _find_module(words)):
+        yield (Word("python"), Word("-m"), *module)
+        yield module  # `python -m pip install x` is `pip install x`
     if is_wrapper:
         for start in range(1, min(len(words), _MAX_SUFFIXES)):
             word = words[start]
             if word.text is not None and re.fullmatch(r"[\w./-]+", word.text) and not word.text.startswith("-"):
                 base = word.text.rpartition("/")[2]
                 yield (Word(base), *words[start + 1 :])
+
+
+def _find_module(words: Sequence[Word]) -> Sequence[Word]:
+    """The module that Python runs (`-m`), whatever options come before it, and its arguments; empty if it runs none."""
+    at = 1
+    while at < len(words):
+        option = words[at].shown
+        if (found := _MODULE_OPTION.fullmatch(option)) is not None:
+            return (Word(found[1]), *words[at + 1 :]) if found[1] else words[at + 1 :]
+        if not _PYTHON_OPTION.fullmatch(option):
+            break
+        at += 2 if option.endswith(("W", "X", "pycs")) else 1
+    return ()
 
 
 def _runs_unknown_code(name: str, words: Sequence[Word]) -> bool:
