@@ -29,7 +29,7 @@ def check_that_git_applies_it(tmp_path: Path, before: str, after: str) -> None:
     path = tmp_path / "f"
     path.write_text(before)
     if before == after:
-        assert made == ("", 0, 0)
+        assert made == ("", 0, 0, ())
         return
     command = ["git", "apply", "--unidiff-zero", "--whitespace=nowarn", "-p0", "-"]
     done = subprocess.run(command, input=made.text, text=True, cwd=tmp_path, capture_output=True, check=False)

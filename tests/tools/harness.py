@@ -74,6 +74,7 @@ class ToolHarness:
         self.call_id = "call"
         self.sees_images = True
         self.known_files: dict[str, str] = {}
+        self.unviewed_files: set[str] = set()
         self.jobs = Jobs()
         self.of_turn: list[ProcessRecord] = []
         self.kept: list[ProcessRecord] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,11 @@ async def call(tool: Tool, harness: ToolHarness, **params: Any) -> Output:
     accesses = await tool.list_access(harness, given)
     assert [access.kind for access in accesses] == ["write"]
     output = await tool.run(harness, given)
-    harness.known_files.update((output.metadata or {}).get("files", {}))
+    metadata = output.metadata or {}
+    harness.known_files.update(metadata.get("files", {}))
+    harness.unviewed_files = (harness.unviewed_files - set(metadata.get("files", {}))) | set(
+        metadata.get("unviewed", ())
+    )
     return output
 
 
@@ -50,17 +55,74 @@ async def test_an_edit_changes_the_place_and_shows_the_change(harness: ToolHarne
     assert (again.metadata["added"], again.metadata["removed"]) == (1, 1)
 
 
-async def test_a_file_that_was_not_read_is_refused_with_what_to_do(harness: ToolHarness) -> None:
-    (harness.directory / "a.py").write_text("x = 1\n")
-    calls: list[tuple[Tool, dict[str, object]]] = [
-        (EDIT, {"old_string": "x", "new_string": "y"}),
-        (MULTIEDIT, {"edits": []}),
-        (WRITE, {"content": "y"}),
-    ]
-    for tool, params in calls:
-        with pytest.raises(ToolError, match=r"has not been read in this conversation. View it first"):
-            await call(tool, harness, path="a.py", **params)
-    assert (harness.directory / "a.py").read_text() == "x = 1\n"
+async def test_text_that_is_there_exactly_once_is_replaced_without_a_view(harness: ToolHarness) -> None:
+    path = harness.directory / "a.py"
+    path.write_text("x = 1\ny = 2\n")
+    await call(EDIT, harness, path="a.py", old_string="x = 1", new_string="x = 3")
+    await call(MULTIEDIT, harness, path="a.py", edits=[_edit("y = 2", "y = 4"), _edit("y = 4\n", "y = 5\n")])
+    assert path.read_text() == "x = 3\ny = 5\n"
+    with pytest.raises(ToolError, match="has not been read in this conversation"):
+        await call(WRITE, harness, path="a.py", content="")
+    path.write_text("x = 3\ny = 6\n")
+    with pytest.raises(ToolError, match="changed since you last saw it"):
+        await call(EDIT, harness, path="a.py", old_string="x = 3", new_string="x = 4")
+    assert path.read_text() == "x = 3\ny = 6\n"
+
+
+NOT_READ = "has not been read in this conversation. View it first"
+
+
+@pytest.mark.parametrize(
+    ("tool", "params", "why"),
+    [
+        (EDIT, {"old_string": "x", "new_string": "y", "replace_all": True}, NOT_READ),
+        (MULTIEDIT, {"edits": [OneEdit(old_string="x", new_string="y", replace_all=True)]}, NOT_READ),
+        (WRITE, {"content": "y"}, NOT_READ),
+        (EDIT, {"old_string": "if x:\n    y\n", "new_string": "pass\n"}, r"(?s)is not in a.py.*     2\t    if x:"),
+        (EDIT, {"old_string": "x", "new_string": "y"}, r"3 times \(lines 1, 2, 4\)"),
+    ],
+)
+async def test_a_file_that_was_not_read_is_changed_in_no_other_way(
+    harness: ToolHarness, tool: Tool, params: dict[str, object], why: str
+) -> None:
+    text = "x = 1\n    if x:\n        y\nx\n"
+    (harness.directory / "a.py").write_text(text)
+    with pytest.raises(ToolError, match=why):
+        await call(tool, harness, path="a.py", **params)
+    assert (harness.directory / "a.py").read_text() == text
+
+
+async def test_an_edit_tells_nothing_of_a_file_that_the_model_may_not_read(harness: ToolHarness) -> None:
+    """The error of an edit comes before any permission is asked."""
+    outside, hidden = harness.directory.parent / "outside.txt", harness.directory / "hidden.txt"
+    for path in (outside, hidden):
+        path.write_text("password = 1234\n")
+    harness.is_hidden = lambda path: path == str(hidden)
+    for path in (outside, hidden):
+        for guess in ("password = 1234", "password = 9"):
+            with pytest.raises(ToolError, match=NOT_READ) as caught:
+                await call(EDIT, harness, path=str(path), old_string=guess, new_string="x")
+            assert "1234" not in caught.value.text
+
+
+async def test_a_long_change_is_told_by_its_line_numbers_and_shown_to_people(harness: ToolHarness) -> None:
+    old = "".join(f"line {i}\n" for i in range(1, 301))
+    path = seen(harness, "long.txt", old.encode())
+    new = old.replace("line 5\n", "").replace("line 100\n", "line 100\n" + "new\n" * 60).replace("line 299\n", "x\n")
+    output = await call(WRITE, harness, path="long.txt", content=new)
+    assert path.read_text() == new
+    ranges = re.findall(r"(\d+)(?:-(\d+))?", output.content.partition("now")[2])
+    lines = new.splitlines()
+    assert [[lines[int(n) - 1] for n in found if n] for found in ranges] == [["line 6"], ["new", "new"], ["x"]]
+    assert "+new" not in output.content
+    assert "+new" in (output.metadata or {})["diff"]
+
+
+async def test_a_new_file_is_told_in_one_line(harness: ToolHarness) -> None:
+    output = await call(WRITE, harness, path="big.py", content="x = 1\n" * 749)
+    assert output.content == "Created big.py, 749 lines."
+    assert (output.metadata or {})["added"] == 749
+    assert (output.metadata or {})["diff"].count("+x = 1") > 700
 
 
 async def test_a_file_that_changed_since_is_refused(harness: ToolHarness) -> None:
@@ -103,7 +165,7 @@ async def test_a_new_file_gets_its_directories_and_the_users_mask(harness: ToolH
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
-    assert output.content.startswith("Created deep/er/new.txt (+1 -0)")
+    assert output.content == "Created deep/er/new.txt, 1 line."
     await call(EDIT, harness, path="deep/er/new.txt", old_string="hello", new_string="bye")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kedge.tools.errors import ToolError
@@ -25,6 +25,7 @@ def test_a_unique_text_is_replaced_where_it_is_and_nowhere_else(lines: list[str]
     end = data.draw(st.integers(start, len(text)))
     old, new = text[start:end], data.draw(st.text(alphabet="ab\n", max_size=5))
     assume(old and old != new and text.count(old) == 1 and text.find(old, text.find(old) + 1) < 0)
+    assume(old[0] not in " \t")  # indentation has tests of its own
     assert applied(text, old, new) == text.replace(old, new)
 
 
@@ -59,6 +60,104 @@ def test_other_indentation_is_forgiven_and_the_files_own_is_kept() -> None:
     match = find_match(text, old, "def f(self):\n    return 2", replace_all=False, shown="f")
     assert "indentation" in match.note
     assert applied(text, old, "def f(self):\n    return 2") == "class A:\n    def f(self):\n        return 2\n"
+
+
+MARGINS = st.sampled_from(["", "  ", "    ", "      ", "        ", "\t", "\t\t"])
+CODE = st.sampled_from(["if a:", "b()", "c()", "return d"])
+# A depth and a line of code for each line. The first line is at the margin, and none at the ends is blank.
+Block = list[tuple[int, str]]
+
+
+def make_block(first: str, inner: Block, last: tuple[int, str]) -> Block:
+    return [(0, first), *inner, last]
+
+
+DEPTH = st.integers(0, 2)
+BLOCK = st.builds(make_block, CODE, st.lists(st.tuples(DEPTH, CODE | st.just("")), max_size=3), st.tuples(DEPTH, CODE))
+
+
+def write_block(block: Block, margin: str, unit: str) -> str:
+    return "\n".join(margin + unit * depth + line if line else "" for depth, line in block)
+
+
+@settings(max_examples=1000)
+@given(
+    BLOCK, BLOCK, MARGINS, MARGINS, MARGINS, st.sampled_from(["", "def f():\n", "x\n\n"]), st.booleans(), st.booleans()
+)
+def test_an_edit_with_another_indentation_is_refused_or_written_as_the_file_is_indented(
+    old: Block,
+    new: Block,
+    there: str,
+    old_margin: str,
+    new_margin: str,
+    before: str,
+    with_line_end: bool,
+    is_one_line: bool,
+) -> None:
+    """The file has its own margin and unit of indentation; the model's texts have others, together or each its own."""
+    old = old[:1] if is_one_line else old
+    unit = "\t" if "\t" in there else "    "
+    end = "\n" if with_line_end else ""
+    text = f"{before}{write_block(old, there, unit)}\nlast\n"
+    wanted = f"{before}{write_block(new, there, unit)}\nlast\n"
+    given_old = write_block(old, old_margin, "\t" if "\t" in old_margin else "    ") + end
+    given_new = write_block(new, new_margin, "\t" if "\t" in new_margin else "    ") + end
+    try:
+        match = find_match(text, given_old, given_new, replace_all=False, shown="f")
+    except ToolError:
+        return
+    if given_old not in text:
+        assert match.note
+    is_literal = not match.note and (old_margin == there or not given_old.startswith((" ", "\t")))
+    expected = text.replace(given_old, given_new) if is_literal else wanted
+    assert applied(text, given_old, given_new) == expected
+
+
+def test_a_new_text_with_the_files_own_indentation_is_not_moved_further() -> None:
+    text = "def f():\n        if x:\n            a()\n"
+    with pytest.raises(ToolError, match="indentation"):
+        find_match(text, "if x:\n    a()", "        if x:\n            b()", replace_all=False, shown="f")
+
+
+def test_a_new_text_that_is_indented_less_than_the_old_one_does_not_fall_to_the_margin() -> None:
+    text = "def f():\n        if x:\n            a()\n"
+    with pytest.raises(ToolError, match="indentation"):
+        find_match(text, "    if x:\n        a()", "if x:\n    b()", replace_all=False, shown="f")
+
+
+def test_a_line_with_part_of_its_margin_stands_for_the_whole_line() -> None:
+    text = "def f():\n        a()\n"
+    assert applied(text, "    a()", "    b()\n    c()") == "def f():\n        b()\n        c()\n"
+    with pytest.raises(ToolError, match="indentation"):
+        find_match("        a(x)\n", "    a(", "    b(\n    c(", replace_all=False, shown="f")
+
+
+def test_spaces_do_not_come_below_tabs() -> None:
+    with pytest.raises(ToolError, match="other characters"):
+        find_match("f:\n\ta()\n", "    a()\n", "    if x:\n        a()\n", replace_all=False, shown="f")
+
+
+def number(text: str, first: int = 1) -> str:
+    return "\n".join(f"{first + i:>6}\t{line}" for i, line in enumerate(text.split("\n")))
+
+
+def test_line_numbers_of_view_are_removed() -> None:
+    text = "def f():\n    a()\n\n    b()\n"
+    old, new = "    a()\n\n    b()", "    a()\n    c()"
+    wanted = "def f():\n    a()\n    c()\n"
+    assert applied(text, number(old, 2), number(new, 2)) == wanted
+    assert applied(text, number(old, 2), new) == wanted
+    assert applied(text, number(old, 2) + "\n", number(new, 2) + "\n") == wanted
+    assert "line numbers" in find_match(text, number(old, 2), new, replace_all=False, shown="f").note
+
+
+def test_numbers_that_are_in_the_file_stay() -> None:
+    table = "     1\tone\n     2\ttwo\n"
+    assert applied(table, "     1\tone", "     1\teins") == "     1\teins\n     2\ttwo\n"
+    with pytest.raises(ToolError, match="is not in"):
+        find_match("one\ntwo\n", "     1\tone\n     7\ttwo", "x", replace_all=False, shown="f")
+    with pytest.raises(ToolError, match="line numbers"):
+        find_match("one\ntwo\n", number("one\ntwo"), "     1\tone\nnew", replace_all=False, shown="f")
 
 
 def test_tabs_for_spaces_are_forgiven_only_where_every_line_agrees() -> None:

@@ -37,7 +37,7 @@ def test_what_fits_is_shown_whole(pieces: list[str], limit: int) -> None:
 def test_of_more_the_beginning_and_the_end_are_shown_within_the_bound(pieces: list[str], limit: int) -> None:
     whole = "".join(pieces)
     if (parts := excerpt(pieces, limit).parts()) is not None:
-        head, tail = parts
+        head, tail, *_ = parts
         assert len(head) + len(tail) <= limit
         assert whole.startswith(head)
         assert whole.endswith(tail)
@@ -48,10 +48,12 @@ def test_no_cut_goes_through_a_character(pieces: list[str], limit: int) -> None:
     whole = "".join(pieces)
     if (parts := excerpt(pieces, limit).parts()) is None:
         return
-    head, tail = parts
+    head, tail, *_ = parts
     for at in (len(head), len(whole) - len(tail)):
         if 0 < at < len(whole) and not is_a_long_joke(whole, at):
             before, after = whole[at - 1], whole[at]
+            if before == "\n":
+                continue
             assert (before, after) != ("\r", "\n")
             assert "\u200d" not in (before, after)
             assert unicodedata.category(after) != "Mn"
@@ -71,13 +73,22 @@ def test_what_is_told_of_the_cut_is_exact(pieces: list[str], limit: int) -> None
     taken = excerpt(pieces, limit)
     if (parts := taken.parts()) is None:
         return
-    head, tail = parts
+    head, tail, *_ = parts
     found = re.search(r"\[… ([\d,]+) characters were cut out here, from line ([\d,]+) to line ([\d,]+)\.", taken.text())
     assert found is not None
     cut, first, last = (int(number.replace(",", "")) for number in found.groups())
     assert cut == len(whole) - len(head) - len(tail)
     assert first == head.count("\n") + 1
-    assert last == whole[: len(whole) - len(tail)].count("\n") + 1
+    until = whole[: len(whole) - len(tail)]
+    assert last == until.count("\n") + (not until.endswith("\n"))
+
+
+@given(st.lists(st.text(alphabet="ab", max_size=9), max_size=40), st.integers(min_value=40, max_value=80))
+def test_a_cut_is_between_two_lines(lines: list[str], limit: int) -> None:
+    whole = "".join(f"{line}\n" for line in lines)
+    if (parts := excerpt([whole], limit).parts()) is not None:
+        assert parts.head.endswith("\n")
+        assert whole[: len(whole) - len(parts.tail)].endswith("\n")
 
 
 @given(PIECES, LIMITS)

@@ -39,6 +39,7 @@ class TurnHands:
         self.sees_images = False
         self.approved_path = None
         self.known_files: dict[str, str] = {}
+        self.unviewed_files: set[str] = set()
         self.jobs = jobs.of(ctx.workspace_id)
         self.answer: Answer | None = None
         self.is_hidden = None

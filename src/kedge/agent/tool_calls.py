@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output, read_file_digests
+from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output
 from kedge.agent.tool_params import decode_params, explain_unknown_tool
 from kedge.agent.turn_state import DENIED, REPEAT_WARNING, WARN_AT_REPEATS, PastCall, count_repeats
 from kedge.engine.errors import TurnFailed
@@ -216,7 +216,7 @@ class ToolRunner:
         if len(content) > len(output.content):
             metadata = {**(metadata or {}), "shown_chars": len(output.content)}
         await writer.finish(content, is_error=output.is_error, metadata=metadata, images=output.images)
-        self._scope.known_files.update(read_file_digests(output.metadata))
+        self._scope.learn_files(output.metadata)
         if output.metadata and DENIED in output.metadata:
             raise Denied
 
@@ -232,8 +232,9 @@ def _fail(content: str, summary: str) -> Output:
     return Output(content=content, is_error=True, metadata=None if summary == content else {"summary": summary})
 
 
-def _subjects(accesses: Sequence[Access]) -> list[tuple[str, str]]:
-    return [(access.kind, access.subject) for access in accesses]
+def _subjects(accesses: Sequence[Access]) -> list[tuple[str, str, object]]:
+    """Return what a person allowed: the paths, commands and URLs, and the change of a file."""
+    return [(access.kind, access.subject, access.params.get("diff")) for access in accesses]
 
 
 def _find_path(accesses: Sequence[Access]) -> Path | None:

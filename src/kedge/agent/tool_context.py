@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping, MutableSet, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class TurnScope:
         self.jobs = jobs
         self.sees_images = sees_images
         self.known_files: MutableMapping[str, str] = {}
+        self.unviewed_files: MutableSet[str] = set()
         self.scratch = scratch_directory(data_dir, self.session_id)  # created on first use
         self.approved_path = None  # set for each call
         self.is_hidden: Callable[[str], bool] | None = None
@@ -62,6 +63,27 @@ class TurnScope:
             private=(data_dir, ConfigPaths.from_env(env).user.parent),
             env=self.env,
         )
+
+    def learn_files(self, metadata: Mapping[str, Any] | None) -> None:
+        """Add the files that a result showed or wrote."""
+        files = read_file_digests(metadata)
+        self.known_files.update(files)
+        unviewed = (metadata or {}).get("unviewed")
+        for path in files:
+            if isinstance(unviewed, list) and path in unviewed:
+                self.unviewed_files.add(path)
+            else:
+                self.unviewed_files.discard(path)
+
+    def learn_history(self, history: Sequence[Message]) -> None:
+        """Set the files that the model has read or written, as it last saw them."""
+        self.known_files.clear()
+        self.unviewed_files.clear()
+        for message in history:
+            if message.role == "tool":
+                for part in message.parts:
+                    if isinstance(part, ToolResult):
+                        self.learn_files(part.metadata)
 
 
 class CallContext:
@@ -79,6 +101,7 @@ class CallContext:
         self.run_id = scope.run_id
         self.sees_images = scope.sees_images
         self.known_files = scope.known_files
+        self.unviewed_files = scope.unviewed_files
         self.jobs = scope.jobs
         self.scratch = scope.scratch
         self.is_hidden = scope.is_hidden
@@ -181,17 +204,6 @@ def limit_output(output: Output) -> Output:
         content = "(no output)"
     metadata = _limit_metadata(output.metadata)
     return msgspec.structs.replace(output, content=content, metadata=metadata, images=images)
-
-
-def find_known_files(history: list[Message]) -> dict[str, str]:
-    """Return the digests of the files that the model has read or written, as it last saw them, by path."""
-    known: dict[str, str] = {}
-    for message in history:
-        if message.role == "tool":
-            for part in message.parts:
-                if isinstance(part, ToolResult):
-                    known |= read_file_digests(part.metadata)
-    return known
 
 
 def read_file_digests(metadata: Mapping[str, Any] | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ from kedge.agent.step import ContextFull, RunLimits, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, is_nearly_full, summarize
 from kedge.agent.system_prompt import Role, build_system_prompt, read_surroundings
 from kedge.agent.tool_calls import Denied, ToolRunner
-from kedge.agent.tool_context import TurnScope, find_known_files
+from kedge.agent.tool_context import TurnScope
 from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort
 from kedge.agent.turn_state import (
@@ -103,8 +103,7 @@ class _Turn:
 
     async def _run_calls(self, step: Step, history: list[Message]) -> None:
         setup = await self._get_setup(history)
-        setup.scope.known_files.clear()
-        setup.scope.known_files.update(find_known_files(history))
+        setup.scope.learn_history(history)
         past_calls = find_past_calls(history, self._run_id)
         await setup.tool_runner.run(step.message.id, step.open_calls, past_calls, is_cut_off=step.is_cut_off)
 

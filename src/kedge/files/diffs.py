@@ -57,6 +57,7 @@ class Diff(NamedTuple):
     text: str
     added: int
     removed: int
+    hunks: Sequence[tuple[int, int]] = ()  # first and last changed line in the new text; last < first: only removed
 
     @property
     def counts(self) -> str:
@@ -77,7 +78,8 @@ def diff(before: str, after: str, name: str) -> Diff:
     old_part, new_part = old[start : len(old) - skipped_end], new[start : len(new) - skipped_end]
     if len(old_part) + len(new_part) > MAX_DIFF_LINES:
         removed, added = len(old) - head - tail, len(new) - head - tail
-        return Diff(f"--- {name}\n+++ {name}\n(too many lines to compare)\n", added, removed)
+        text = f"--- {name}\n+++ {name}\n(too many lines to compare)\n"
+        return Diff(text, added, removed, [(head + 1, len(new) - tail)])
     groups = _groups(old_part, new_part, head - start, tail - skipped_end)
     lines = [line for group in groups for line in _hunk(group, old_part, new_part, start)]
     added = sum(line.startswith("+") for line in lines)
@@ -87,7 +89,7 @@ def diff(before: str, after: str, name: str) -> Diff:
         shown = text[: text.rfind("\n", 0, MAX_DIFF_CHARS) + 1]
         left_out = text.count("\n") - shown.count("\n")
         text = f"{shown}(cut: {left_out} more lines)\n"
-    return Diff(text, added, removed)
+    return Diff(text, added, removed, [_changed_lines(group, start) for group in groups])
 
 
 Operation = tuple[str, int, int, int, int]
@@ -120,6 +122,11 @@ def _hunk(group: list[Operation], old: list[str], new: list[str], start: int) ->
         else:
             yield from (f"-{line}" for line in old[i1:i2])
             yield from (f"+{line}" for line in new[j1:j2])
+
+
+def _changed_lines(group: list[Operation], start: int) -> tuple[int, int]:
+    changed = [(j1, j2) for kind, _, _, j1, j2 in group if kind != "equal"]
+    return changed[0][0] + start + 1, changed[-1][1] + start
 
 
 def _range(first: int, end: int, start: int) -> str:

@@ -9,7 +9,7 @@ once, including links and `..`, before that check.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, MutableSet, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -91,6 +91,11 @@ class ToolScope(Protocol):
     # restart and drops what a summary left out. A result adds to it with metadata {"files": {path: digest}}.
     @property
     def known_files(self) -> MutableMapping[str, str]: ...
+
+    # Those of the known files that the model edited without reading them: it may not replace them as a whole. A result
+    # adds to it with metadata {"unviewed": [path]} beside "files".
+    @property
+    def unviewed_files(self) -> MutableSet[str]: ...
 
 
 class ToolContext(ToolScope, Protocol):

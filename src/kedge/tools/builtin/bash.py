@@ -17,7 +17,7 @@ from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.git import may_run_programs
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, resolve_path
-from kedge.tools.process.command import Command, Job
+from kedge.tools.process.command import LONG_S, Command, Job
 from kedge.tools.process.environment import command_environment, unapproved_environment, user_environment
 from kedge.tools.sandbox.policy import UNAPPROVED, LaunchSpec, Limits, SandboxUnavailable
 
@@ -30,7 +30,6 @@ _CONTROL = (
     "Write it as an escape, like $'\\x1b' or printf '\\033', or put the text into a file with write and use that.",
 )
 _LIST_PROGRAMS_S = 5.0
-_SHOW_DURATION_S = 10.0  # shorter durations are not shown, so that equal results stay equal
 
 # Errors that programs print because of the sandbox, even if a pipeline hides their exit code.
 _REFUSED_BY_KERNEL = re.compile(
@@ -97,7 +96,7 @@ async def run(ctx: ToolContext, params: BashParams) -> Output:
         if not params.run_in_background and not await _wait_for_exit(command):
             ctx.jobs.check_room()
         if command.finished.is_set() or (command.shell_exited.is_set() and not command.left_running):
-            return _report_end(command, launch_spec)
+            return _report_end(command)
         return _report_job(await ctx.jobs.add(ctx, command, params.command, params.description), params)
 
 
@@ -203,18 +202,16 @@ async def _wait_for_exit(command: Command) -> bool:
     return True
 
 
-def _report_end(command: Command, launch_spec: LaunchSpec | None) -> Output:
+def _report_end(command: Command) -> Output:
     text = command.take_output()
     notes: list[str] = []
-    if command.exit_code != 0 or command.timed_out or command.duration_s >= _SHOW_DURATION_S:
-        notes.append(
-            command.outcome + (f" after {command.duration_s:.0f} s" if command.duration_s >= _SHOW_DURATION_S else "")
-        )
+    if command.exit_code != 0 or command.timed_out or command.duration_s >= LONG_S:
+        notes.append(command.outcome_with_duration)
     if command.survivors:
         notes.append(f"could not be ended: {', '.join(command.survivors)}")
-    if launch_spec is None or (command.exit_code == 0 and not _REFUSED_BY_KERNEL.search(text)):
+    if not command.sandbox or (command.exit_code == 0 and not _REFUSED_BY_KERNEL.search(text)):
         return Output(content=_with_notes(text, notes), metadata=_metadata(command))
-    return _advise(text, notes, launch_spec.description, {**_metadata(command), "sandboxed": True})
+    return _advise(text, notes, command.sandbox, {**_metadata(command), "sandboxed": True})
 
 
 def _report_job(job: Job, params: BashParams) -> Output:

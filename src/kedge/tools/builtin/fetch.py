@@ -18,6 +18,7 @@ from kedge.tools.web.addresses import parse_url
 from kedge.tools.web.html import html_to_markdown
 
 MAX_BYTES = 5 * 1024 * 1024  # more text than any model reads
+MAX_SHOWN_CHARS = 30_000
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/javascript", "application/x-yaml")
 # A large page takes up to a second to convert. Such pages share one thread: ten at once would occupy the thread pool of
 # all sessions, and keep the event loop from running.
@@ -74,7 +75,7 @@ def _convert(body: bytes, charset: str | None, media_type: str, url: str, wanted
 
 
 def _shorten(scope: ToolScope, text: str) -> str:
-    excerpt = Excerpt()
+    excerpt = Excerpt(MAX_SHOWN_CHARS)
     excerpt.add(text)
     if excerpt.parts() is None:
         return text
@@ -82,7 +83,7 @@ def _shorten(scope: ToolScope, text: str) -> str:
     saved.write(text)
     saved.spill()
     saved.close()
-    return excerpt.text(saved.where)
+    return excerpt.text(saved)
 
 
 TOOL = Tool(facts=BUILT_IN_TOOLS["fetch"], params=FetchParams, run=run, list_access=list_access)

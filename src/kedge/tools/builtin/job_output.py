@@ -28,10 +28,11 @@ async def run(ctx: ToolContext, params: JobOutputParams) -> Output:
         await _wait(job, params)
     command = job.command
     # Before the output: what arrives in between is for the next call.
-    status = job.status
+    status, has_failed = job.status, not job.is_running and command.exit_code != 0
     text = command.take_output().rstrip("\n")
     content = f"{text}\n[{status}]" if text else f"(no new output)\n[{status}]"
-    return Output(content=content, metadata={"job_id": job.id, "exit_code": command.exit_code})
+    advice = f"\n[{command.sandbox}]" if has_failed and command.sandbox else ""
+    return Output(content=content, advice=advice, metadata={"job_id": job.id, "exit_code": command.exit_code})
 
 
 async def _wait(job: Job, params: JobOutputParams) -> None:

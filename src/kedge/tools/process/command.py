@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 # How long output is awaited after the shell's end: background processes may keep the pipe open forever.
 DRAIN_S = 1.0
+LONG_S = 10.0  # from this duration on, a command's result shows it
 # Interval at which background processes are checked, at first and at most.
 _MIN_CHECK_S, _MAX_CHECK_S = 0.1, 5.0
 
@@ -42,7 +43,7 @@ class Command:
         saved: OutputFile,
         on_text: Callable[[str], None],
         timeout_s: float | None,
-        supervisor: str = "",
+        launch_spec: LaunchSpec | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.exit_code: int | None = None
@@ -56,8 +57,10 @@ class Command:
         self._on_text: Callable[[str], None] = on_text
         self._excerpt = Excerpt()
         self._lines = 0  # number of lines before the excerpt
+        self._has_output = False  # there is output that `take_output` has not returned
         self._cleaner = Cleaner()
-        self._supervisor = supervisor
+        self._supervisor = launch_spec.supervisor if launch_spec else ""
+        self.sandbox = launch_spec.description if launch_spec else ""  # in which it runs, for the model
         self._child, self._record, self._output, self._pipe, self._temporary = started
         self._limit_s = limits.timeout_s(timeout_s) if limits is not None else None
         self._began = time.monotonic()
@@ -86,8 +89,7 @@ class Command:
         """Start a command. `limits` are for an unapproved command without a sandbox; a sandbox has its own."""
         limits = limits or (launch_spec.limits if launch_spec else None)
         started = await spawn.start(ctx, command, directory, env, launch_spec, limits)
-        supervisor = launch_spec.supervisor if launch_spec else ""
-        return cls(started, OutputFile(ctx.scratch), on_text, timeout_s, supervisor, limits)
+        return cls(started, OutputFile(ctx.scratch), on_text, timeout_s, launch_spec, limits)
 
     @property
     def duration_s(self) -> float:
@@ -104,13 +106,29 @@ class Command:
             return "running"
         return f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
 
+    @property
+    def outcome_with_duration(self) -> str:
+        """The outcome, with the duration if it was long: equal results of short commands stay equal."""
+        if self.duration_s < LONG_S:
+            return self.outcome
+        if self.exit_code == 0 and not self.timed_out:
+            return f"took {self.duration_s:.0f} s"
+        return f"{self.outcome} after {self.duration_s:.0f} s"
+
     def take_output(self) -> str:
-        """Return the output since the last call, shortened in the middle."""
-        excerpt, self._excerpt = self._excerpt, Excerpt(lines_before=self._lines + self._excerpt.newlines)
-        self._lines += excerpt.newlines
+        """Return the output since the last call, shortened in the middle.
+
+        It begins with the whole line, if the last output ended inside one.
+        """
         if not self.finished.is_set():  # stays set after the end: no more output comes
             self.new_output.clear()
-        return excerpt.text(self.saved.where)
+        if not self._has_output:
+            return ""
+        self._has_output = False
+        excerpt, self._excerpt = self._excerpt, Excerpt(lines_before=self._lines + self._excerpt.newlines)
+        self._lines += excerpt.newlines
+        self._excerpt.add(excerpt.unfinished_line)
+        return excerpt.text(self.saved)
 
     async def keep(self) -> None:
         """Let the command continue in the background; its output goes only to the file."""
@@ -182,6 +200,7 @@ class Command:
         if not text:
             return
         self._excerpt.add(text)
+        self._has_output = True
         self.saved.write(text)
         self.new_output.set()
         self._on_text(text)
@@ -230,7 +249,7 @@ class Job:
         """One line for the model."""
         command = self.command
         if not self.is_running:
-            return f"Job {self.id} has ended ({command.outcome}): {self._short}"
+            return f"Job {self.id} has ended ({command.outcome_with_duration}): {self._short}"
         if command.exit_code is None:
             return f"Job {self.id} is running, for {command.duration_s:.0f} s so far: {self._short}"
         return f"Job {self.id} is running; its shell has ended ({command.outcome}): {self._short}"

@@ -1,6 +1,7 @@
 """Output of commands: cleaned for a model, shortened in the middle, and saved in full to a file.
 
-Memory holds only the beginning and the end. A cut is never inside a character, and its counts are exact.
+Memory holds only the beginning and the end. A cut is between two lines, or inside a line that is too long; never inside
+a character. Its counts are exact.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import contextlib
 import os
 import re
 import secrets
+import shlex
 import unicodedata
 from collections import deque
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
-MAX_SHOWN_CHARS = 30_000
+MAX_SHOWN_CHARS = 16_000
+MAX_UNFINISHED_CHARS = 2_000  # of a line without an end, which is shown again when it has more text
 MAX_BYTES = 256 * 1024 * 1024  # of one command
 MAX_DIRECTORY_BYTES = 1024 * 1024 * 1024  # of one session; the oldest files are deleted first
-_BUFFERED_CHARS = 32_000  # shorter output needs no file: the model sees all of it
+_BUFFERED_CHARS = MAX_SHOWN_CHARS  # shorter output needs no file: the model sees all of it
 
 # Escape sequences of terminals: CSI, OSC and other strings, two-character ones. Compiled at the first use.
 _ESCAPE = (
@@ -76,6 +79,15 @@ class Cleaner:
         return "\n".join(lines)
 
 
+class Parts(NamedTuple):
+    """The text before and after a cut, and whether they end and begin with whole lines."""
+
+    head: str
+    tail: str
+    has_whole_head: bool
+    has_whole_tail: bool
+
+
 class Excerpt:
     """Keeps the beginning and the end of a text that arrives in pieces, together at most `limit` characters."""
 
@@ -102,26 +114,52 @@ class Excerpt:
             while self._tail_chars - len(self._tail[0]) > self._half:
                 self._tail_chars -= len(self._tail.popleft())
 
-    def parts(self) -> tuple[str, str] | None:
-        """Return the text before and after the cut; None if nothing was cut."""
+    @property
+    def unfinished_line(self) -> str:
+        """The beginning of a line that has not ended yet; empty if it is too long to be shown again."""
+        text = "".join([self._head, *self._tail])[-MAX_UNFINISHED_CHARS - 1 :]
+        line = text[text.rfind("\n") + 1 :]
+        return line if len(line) <= MAX_UNFINISHED_CHARS else ""
+
+    def parts(self) -> Parts | None:
+        """Return the text before and after the cut; None if nothing was cut.
+
+        Whole lines are shown if they fill at least half of the space.
+        """
         if self.chars <= 2 * self._half:
             return None
         tail = "".join(self._tail)
         start = len(tail) - self._half - 1
-        return _before(self._head, self._half), _behind(self._head[-1:] + tail if start < 0 else tail[start:], 1)
+        tail = self._head[-1:] + tail if start < 0 else tail[start:]
+        head_end = self._head.rfind("\n", 0, self._half) + 1
+        tail_start = tail.find("\n") + 1
+        has_whole_head = head_end >= max(self._half // 2, 1)
+        has_whole_tail = 0 < tail_start <= self._half // 2 + 1
+        return Parts(
+            self._head[:head_end] if has_whole_head else _before(self._head, self._half),
+            tail[tail_start:] if has_whole_tail else _behind(tail, 1),
+            has_whole_head,
+            has_whole_tail,
+        )
 
-    def text(self, where: str = "") -> str:
-        """Return the text with a note at the cut, which ends with `where` the whole text is."""
+    def text(self, saved: OutputFile | None = None) -> str:
+        """Return the text with a note at the cut, which says where the whole text is `saved`."""
         parts = self.parts()
         if parts is None:
             return self._head + "".join(self._tail)
-        head, tail = parts
+        head, tail, has_whole_head, has_whole_tail = parts
         first = self._lines_before + head.count("\n") + 1
-        last = self._lines_before + self.newlines - tail.count("\n") + 1
-        whole = f" {where}" if where else ""
+        last = self._lines_before + self.newlines - tail.count("\n") + (not has_whole_tail)
         cut = self.chars - len(head) - len(tail)
-        note = f"[… {cut:,} characters were cut out here, from line {first:,} to line {last:,}.{whole} …]"
-        return f"{head}\n\n{note}\n\n{tail}"
+        note = f"{cut:,} characters were cut out here, from line {first:,} to line {last:,}."
+        if saved is not None:
+            note += f" {saved.where}"
+            if not has_whole_head:
+                note += saved.explain_long_line(first, len(head) - head.rfind("\n") - 1)
+            elif not has_whole_tail:
+                note += saved.explain_long_line(last, 0)
+        end = "" if has_whole_head else "\n"
+        return f"{head}{end}\n[… {note} …]\n\n{tail}"
 
 
 def _before(text: str, end: int) -> str:
@@ -173,6 +211,14 @@ class OutputFile:
         if not self._bytes:
             return "The rest could not be saved."
         return f"Its first {self._bytes:,} bytes are in {self.path}: use view with an offset, or grep."
+
+    def explain_long_line(self, line: int, shown_chars: int) -> str:
+        """Say how to read a line that is too long for view, from the first part that was not shown."""
+        if not self._is_whole and not self._bytes:
+            return ""
+        part = f"{shown_chars + 1}-{shown_chars + MAX_SHOWN_CHARS // 2}"
+        skip = f"tail -n +{line} {shlex.quote(str(self.path))} | head -n 1"
+        return f" Line {line:,} is too long for view: `{skip} | cut -c {part}` shows a part of it."
 
     def write(self, text: str) -> None:
         if self._buffer is None:

@@ -101,13 +101,10 @@ def _add_readable(policy: ReadOnlyPolicy, paths: Iterable[str], homes: tuple[str
 
 def describe(*, is_planning: bool) -> str:
     """For the model, when a command failed."""
-    bounds = "it can read the workspace and system files, write only to $TMPDIR, and has no network"
+    bounds = "it ran in the read-only sandbox: no network, and writing only to $TMPDIR"
     if is_planning:
-        return f"it ran in a read-only sandbox: {bounds}; in mode plan there is no other way to run a command"
-    return (
-        f"it ran in a read-only sandbox because nobody approved it: {bounds}. If it needs more, call bash again with"
-        " unsandboxed: true, which asks the user"
-    )
+        return f"{bounds}; in mode plan there is no other way to run a command"
+    return f"{bounds}. If it failed because of that, call bash again with unsandboxed: true: the user is asked"
 
 
 def _make_policy(inputs: PolicyInputs) -> ReadOnlyPolicy:

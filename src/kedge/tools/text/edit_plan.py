@@ -1,12 +1,14 @@
 """Edits of a file: planned, shown as a diff, and written atomically.
 
-An edit is refused unless the model has seen the current content: otherwise it would overwrite somebody's work.
+An edit of a file that changed since the model saw it is refused: it would overwrite somebody's work. In a file that
+the model has not seen, text that is there exactly once may be replaced: the match shows that the model knows it.
 An edit has exactly one place in the text, or fails with an error that shows the model the nearest lines.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +28,8 @@ T = TypeVar("T")
 # Each edit searches the whole file; all of them together take a second or two.
 MAX_SEARCHED_CHARS = 50 * 1024 * 1024
 
+MAX_ECHO_LINES = 40  # of a diff that is shown to the model; of a longer one it sees the line numbers
+MAX_ECHO_HUNKS = 20
 SHOWN_LINES = 20  # around the nearest place
 SHOWN_MATCHES = 10
 MAX_SHOWN_CHARS = 2_000  # of one line
@@ -40,6 +44,9 @@ MAX_STEPS = 3_000_000
 MAX_PLACES = 100_000
 # Of lines that differ only in white space, at all their places: half a second.
 MAX_CHECKED_CHARS = 5_000_000
+
+_NUMBERED = re.compile(r"^ {0,5}(\d{1,9})\t", re.MULTILINE)  # as `view` shows a line
+_NUMBERS_NOTE = "The line numbers of view were removed."
 
 Span = tuple[int, int, str]  # start, end, new text
 
@@ -59,6 +66,7 @@ class EditPlan(NamedTuple):
     data: bytes
     diff: Diff
     notes: list[str]
+    is_viewed: bool = True  # False: the model knows only the text that it replaced
 
     @property
     def title(self) -> str:
@@ -79,7 +87,11 @@ def plan_edit(scope: ToolScope, given: str, changes: Sequence[Change]) -> EditPl
     path = resolve_path(scope, given)
     shown = display_path(scope, path)
     before = read_text_file(path, shown)
-    check_file_known(scope, before, shown)
+    is_viewed = _is_viewed(scope, path)
+    if is_viewed or not _may_edit_unviewed(scope, path, changes):
+        check_file_known(scope, before, shown)
+    else:
+        _check_unchanged(scope, before, shown)
     if len(changes) * len(before.text) > MAX_SEARCHED_CHARS:
         raise ToolError(
             f"{len(changes)} edits are too many for a file as large as {shown}.",
@@ -89,7 +101,7 @@ def plan_edit(scope: ToolScope, given: str, changes: Sequence[Change]) -> EditPl
     for i, change in enumerate(changes, 1):
         try:
             old, new = change.old.replace("\r\n", "\n"), change.new.replace("\r\n", "\n")
-            match = find_match(file.text, old, new, replace_all=change.replace_all, shown=shown)
+            match = find_match(file.text, old, new, replace_all=change.replace_all, shown=shown, is_exact=not is_viewed)
         except ToolError as error:
             if len(changes) == 1:
                 raise
@@ -100,18 +112,33 @@ def plan_edit(scope: ToolScope, given: str, changes: Sequence[Change]) -> EditPl
             ) from error
         notes += [match.note] if match.note else []
         file = msgspec.structs.replace(file, raw=file.replace_spans(match.spans))
-    return EditPlan(path, shown, before, before.encode_text(file.raw), diff(before.text, file.text, shown), notes)
+    data, changed = before.encode_text(file.raw), diff(before.text, file.text, shown)
+    return EditPlan(path, shown, before, data, changed, notes, is_viewed)
 
 
 def check_file_known(scope: ToolScope, file: TextFile, shown: str) -> None:
-    known = scope.known_files.get(str(file.path))
-    if known is None:
+    if not _is_viewed(scope, file.path):
         raise ToolError(
             f"{shown} has not been read in this conversation.",
             "View it first, then repeat the edit.",
             summary=f"Not changed: the agent has not read {shown} yet.",
         )
-    if known != file.digest:
+    _check_unchanged(scope, file, shown)
+
+
+def _is_viewed(scope: ToolScope, path: Path) -> bool:
+    return str(path) in scope.known_files and str(path) not in scope.unviewed_files
+
+
+def _may_edit_unviewed(scope: ToolScope, path: Path, changes: Sequence[Change]) -> bool:
+    """Not outside the workspace or behind a rule: the error of an edit shows lines of the file before any permission
+    is asked."""
+    is_readable = path.is_relative_to(scope.directory) and not (scope.is_hidden and scope.is_hidden(str(path)))
+    return is_readable and not any(change.replace_all for change in changes)
+
+
+def _check_unchanged(scope: ToolScope, file: TextFile, shown: str) -> None:
+    if scope.known_files.get(str(file.path), file.digest) != file.digest:
         raise ToolError(
             f"{shown} has changed since you last saw it.",
             "View it again, then repeat the edit.",
@@ -139,16 +166,35 @@ async def apply_plan(ctx: ToolContext, planned: EditPlan) -> Output:
     counts = (planned.diff.added, planned.diff.removed)
     async with ctx.record_change(planned.path, planned.data, counts):
         await run_uninterrupted(replace_file, planned.path, planned.data, status, planned.shown)
-    done = "Created" if planned.before is None else "Edited"
-    lines = [f"{done} {planned.shown} ({planned.diff.counts}).", *planned.notes, "", planned.diff.text.rstrip("\n")]
-    metadata = {
+    metadata: dict[str, object] = {
         "files": {str(planned.path): compute_digest(planned.data)},
         "path": planned.shown,
         "diff": planned.diff.text,
         "added": planned.diff.added,
         "removed": planned.diff.removed,
     }
-    return Output(content="\n".join(lines), metadata=metadata)
+    if not planned.is_viewed:
+        metadata["unviewed"] = [str(planned.path)]
+    return Output(content=_describe_change(planned), metadata=metadata)
+
+
+def _describe_change(planned: EditPlan) -> str:
+    """Return what the model needs to go on; people see the diff of the metadata."""
+    if planned.before is None:
+        lines = planned.diff.added
+        return f"Created {planned.shown}, {lines:,} line{'' if lines == 1 else 's'}."
+    done = f"Edited {planned.shown} ({planned.diff.counts})."
+    text = planned.diff.text.rstrip("\n")
+    if text.count("\n") < MAX_ECHO_LINES + 2:  # with the two lines of file names
+        return "\n".join([done, *planned.notes, "", text])
+    return "\n".join([f"{done} {_describe_hunks(planned.diff.hunks)}", *planned.notes])
+
+
+def _describe_hunks(hunks: Sequence[tuple[int, int]]) -> str:
+    ranges = [f"{first:,}-{last:,}" if last > first else f"{first:,}" for first, last in hunks[:MAX_ECHO_HUNKS]]
+    more = f" and {len(hunks) - MAX_ECHO_HUNKS:,} more places" if len(hunks) > MAX_ECHO_HUNKS else ""
+    is_one = len(hunks) == 1 and hunks[0][0] >= hunks[0][1]
+    return f"The changed line{' is' if is_one else 's are'} now {', '.join(ranges)}{more}."
 
 
 class Match(NamedTuple):
@@ -156,8 +202,12 @@ class Match(NamedTuple):
     note: str = ""  # says which difference was ignored
 
 
-def find_match(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match:
-    """Find `old` in `text`: all occurrences, or the only one. Raises `ToolError`."""
+def find_match(text: str, old: str, new: str, *, replace_all: bool, shown: str, is_exact: bool = False) -> Match:
+    """Find `old` in `text`: all occurrences, or the only one. Raises `ToolError`.
+
+    Differences in white space are ignored, unless the match must be exact. Line numbers that were copied from `view`
+    are removed, unless they are in the file.
+    """
     if not old:
         raise ToolError(
             "old_string is empty.",
@@ -169,15 +219,57 @@ def find_match(text: str, old: str, new: str, *, replace_all: bool, shown: str) 
             "old_string and new_string are the same: nothing would change.", summary="The edit changes nothing."
         )
     places = _find_all(text, old, shown)
-    if places and (len(places) == 1 or replace_all):
-        return Match([(start, start + len(old), new) for start in places])
-    if places:
+    if not places and (stripped := _strip_line_numbers(old)) is not None:
+        match = find_match(
+            text, stripped, _strip_like_old(new), replace_all=replace_all, shown=shown, is_exact=is_exact
+        )
+        return Match(match.spans, f"{_NUMBERS_NOTE} {match.note}".rstrip())
+    if len(places) > 1 and not replace_all:
         raise _several_error(text, places, shown)
+    begins_in_margin = _begins_in_margin(text, places, old, new)
+    if places and not begins_in_margin:
+        return Match([(start, start + len(old), new) for start in places])
     if text.count("\n") > MAX_LINES:
         raise _missing_error(shown, "View the lines that you want to change again.")
-    if match := _find_by_lines(text, old, new, replace_all=replace_all, shown=shown):
+    if not is_exact and (match := _find_by_lines(text, old, new, replace_all=replace_all, shown=shown)):
         return match
+    if begins_in_margin:
+        raise _indentation_error(shown, "old_string has less indentation than the file.")
     raise _missing_error(shown, _describe_nearest(text, old))
+
+
+def _strip_line_numbers(old: str) -> str | None:
+    """Return the text without the line numbers of `view`; None unless every line has one, in sequence."""
+    *lines, last = old.split("\n")
+    lines += [last] if last else []
+    found = [_NUMBERED.match(line) for line in lines]
+    first = found[0]
+    if first is None or not any(line[match.end() :].strip() for line, match in zip(lines, found, strict=True) if match):
+        return None
+    if any(match is None or int(match[1]) != int(first[1]) + i for i, match in enumerate(found)):
+        return None
+    return _NUMBERED.sub("", old)
+
+
+def _strip_like_old(new: str) -> str:
+    """Return `new` without line numbers, for an `old` that had them."""
+    lines = [line for line in new.split("\n") if line.strip()]
+    numbered = sum(_NUMBERED.match(line) is not None for line in lines)
+    if numbered in (0, len(lines)):
+        return _NUMBERED.sub("", new)
+    raise ToolError(
+        "Some lines of new_string begin with the line numbers of view, and others do not.",
+        "Repeat the edit without line numbers.",
+        summary="The new text contains line numbers.",
+    )
+
+
+def _begins_in_margin(text: str, places: Sequence[int], old: str, new: str) -> bool:
+    """Return whether `old` begins inside a line's indentation, which the other lines of `new` would not get."""
+    if not old.startswith((" ", "\t")) or "\n" not in new.strip("\n"):
+        return False
+    margins = (text[text.rfind("\n", 0, start) + 1 : start] for start in places)
+    return any(margin and not margin.strip() for margin in margins)
 
 
 def _find_all(text: str, old: str, shown: str) -> list[int]:
@@ -222,11 +314,25 @@ def _find_by_lines(text: str, old: str, new: str, *, replace_all: bool, shown: s
     for i, (there, here) in found:
         if spans and starts[i] < spans[-1][1]:
             continue  # overlaps the match before
+        if there != here:
+            _check_indentation(lines, new, here, there, shown)
         end = starts[i + len(wanted) - 1] + len(lines[i + len(wanted) - 1])
         spans.append((starts[i], end, _reindent(_trim_like(old, new), here, there)))
-    is_shifted = any(there != here for _, (there, here) in found)
-    what = "its indentation" if is_shifted else "white space at the ends of lines"
-    return Match(spans, f"old_string matched only when {what} was ignored; the file's own was kept.")
+    if any(there != here for _, (there, here) in found):
+        return Match(spans, "old_string had another indentation than the file; new_string was indented like the file.")
+    return Match(spans, "old_string matched only when white space at the ends of lines was ignored.")
+
+
+def _check_indentation(lines: list[str], new: str, here: str, there: str, shown: str) -> None:
+    """Raise `ToolError` unless moving `new` from the indentation `here` to `there` is certainly what is meant."""
+    margins = [_margin(line) for line in new.split("\n") if line.strip()]
+    if margins and (min(map(len, margins)) != len(here) or not all(margin.startswith(here) for margin in margins)):
+        problem = "old_string has another indentation than the file, and new_string has another than old_string."
+        raise _indentation_error(shown, problem)
+    used = {char for line in lines if line.strip() for char in _margin(line)}
+    deeper = {char for margin in margins for char in margin[len(here) :]}
+    if deeper - (set(there) or used or deeper):  # such as spaces below a line that is indented with tabs
+        raise _indentation_error(shown, "old_string and new_string are indented with other characters than the file.")
 
 
 def _trim_like(old: str, new: str) -> str:
@@ -292,6 +398,14 @@ def _several_error(text: str, places: list[int], shown: str) -> ToolError:
         f"old_string is in {shown} {len(places)} times (lines {at}{more}).",
         "Add lines around it until it is unique, or set replace_all.",
         summary=f"The text to replace is in {shown} {len(places)} times.",
+    )
+
+
+def _indentation_error(shown: str, problem: str) -> ToolError:
+    return ToolError(
+        f"{problem} Nothing was changed.",
+        "Copy the lines exactly, with their indentation, and indent new_string as the file is indented.",
+        summary=f"The indentation of the edit does not fit {shown}.",
     )
 
 
