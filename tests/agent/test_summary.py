@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from kedge.agent.summary import MAX_REQUEST_CHARS, is_nearly_full
+from kedge.agent.context_window import is_nearly_full
+from kedge.agent.summary import MAX_REQUEST_CHARS
 from kedge.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
 from kedge.models.values import ModelInfo
 from kedge.models.wires.history import Abilities, valid_history
@@ -84,9 +85,10 @@ def test_the_context_is_nearly_full_by_the_last_step_and_what_came_after_it(
 async def test_a_full_context_is_summarized_and_the_run_goes_on_by_itself(
     driver: Driver, model_server: ModelServer
 ) -> None:
+    limited(driver, 100_000)
     model_server.on([Plan(text="# Goal\nthe goal")], prompt=ASKED)
     model_server.next_plans = [
-        Plan(text="looking", tool_calls=(peek(),), input_tokens=9_000),
+        Plan(text="looking", tool_calls=(peek(),), input_tokens=90_000),
         Plan(text="finished", input_tokens=100),
     ]
     session_id = await driver.kedge.session()
@@ -104,7 +106,7 @@ async def test_a_full_context_is_summarized_and_the_run_goes_on_by_itself(
     assert ASKED in asking["messages"][-1]["content"]
     assert [m["role"] for m in last["messages"]] == ["system", "user"]
     assert "the goal" in last["messages"][1]["content"]
-    assert end.usage.input_tokens == 9_000 + 10 + 100
+    assert end.usage.input_tokens == 90_000 + 10 + 100
 
 
 async def test_where_a_summary_makes_no_room_there_is_not_one_at_each_step(
@@ -145,16 +147,16 @@ async def test_a_summary_that_does_not_fit_either_is_made_from_less_and_less(
     too_long = Plan(status=400, error="context_length_exceeded")
     model_server.next_plans = [
         Plan(tool_calls=(peek(30_000),), input_tokens=9_500),
-        *[too_long] * 3,
+        *[too_long] * 2,
         Plan(text="at last"),
         Plan(text="finished"),
     ]
     session_id = await driver.kedge.session()
     end = await driver.ask("find the bug", session_id)
     assert end.text == "finished"
-    sizes = [len(str(call.body)) for call in list(model_server.calls)[1:5]]
+    sizes = [len(str(call.body)) for call in list(model_server.calls)[1:4]]
     assert sizes == sorted(sizes, reverse=True)
-    assert [reason for _, reason in await summaries(driver, session_id)] == ["interrupted"] * 3 + ["end_turn"]
+    assert [reason for _, reason in await summaries(driver, session_id)] == ["interrupted"] * 2 + ["end_turn"]
 
 
 async def test_a_summary_that_cannot_be_made_fails_the_run_with_a_word(
@@ -163,10 +165,8 @@ async def test_a_summary_that_cannot_be_made_fails_the_run_with_a_word(
     model_server.on([Plan(text="", finish="stop")], prompt=ASKED)
     model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500)]
     end = await driver.ask("find the bug")
-    assert (end.code, end.error) == (
-        "summary_failed",
-        "The conversation could not be summarized: the model wrote no summary. Start a new session.",
-    )
+    assert end.code == "summary_failed"
+    assert (end.error or "").startswith("The conversation could not be summarized: the model wrote no summary. ")
 
 
 async def test_what_passes_is_waited_out_and_what_was_half_written_is_no_summary(

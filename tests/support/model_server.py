@@ -87,6 +87,9 @@ class ModelServer(Script):
         self.count = 0  # of the calls that name no session
         self.listings = 0
         self.door = Door()
+        self.window: int | None = None  # of the model, in tokens; a request that does not fit is refused
+        self.chars_per_token = 4.0
+        self.refused_as_too_long = 0
         self.expired_key = ""  # with this one nobody is told which models there are
         self.raw_bodies: list[bytes] | None = None  # of the calls, for a test that wants them
         self._gates: dict[str, asyncio.Event] = {}
@@ -239,7 +242,14 @@ class ModelServer(Script):
         return not work.cancelled() and work.result()
 
     async def _play(self, wire: Wire, call: Call, writer: asyncio.StreamWriter) -> bool:
+        prompt_chars = len(json.dumps([call.body.get("tools"), call.body["messages"]])) if self.window else 0
+        prompt_tokens = int(prompt_chars / self.chars_per_token)
+        if self.window and (problem := _exceeds(self.window, prompt_tokens, call.body)):
+            self.refused_as_too_long += 1
+            return await _send_json(writer, 400, {"object": "error", "message": problem, "type": "BadRequestError"})
         plan = self.plan_of(wire, call.body)
+        if self.window:
+            plan = dataclasses.replace(plan, input_tokens=prompt_tokens)
         named = GEMINI_PATH.fullmatch(call.path)
         call_id, model = f"call-{self.count}", named["model"] if named else str(call.body["model"])
         await asyncio.sleep(plan.first_ms / 1000)
@@ -330,6 +340,18 @@ async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     url = urlsplit(target)
     return _Request(url.path, dict(parse_qsl(url.query)), headers, body)
+
+
+def _exceeds(window: int, prompt_tokens: int, body: Json) -> str | None:
+    """What vLLM says of a request that does not fit; None: it fits."""
+    answer_tokens = int(body.get("max_tokens") or body.get("max_completion_tokens") or 1)
+    if prompt_tokens + answer_tokens <= window:
+        return None
+    return (
+        f"This model's maximum context length is {window} tokens. However, you requested"
+        f" {prompt_tokens + answer_tokens} tokens ({prompt_tokens} in the messages, {answer_tokens} in the completion)."
+        " Please reduce the length of the messages or completion."
+    )
 
 
 def _are_there(calls: Sequence[Call], wanted: Mapping[str, str]) -> bool:

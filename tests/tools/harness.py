@@ -73,6 +73,7 @@ class ToolHarness:
         self.run_id = "run"
         self.call_id = "call"
         self.sees_images = True
+        self.max_result_chars = 256 * 1024
         self.known_files: dict[str, str] = {}
         self.unviewed_files: set[str] = set()
         self.jobs = Jobs()

@@ -89,7 +89,7 @@ def test_every_page_is_what_splitting_the_text_gives(
     expected = text.removesuffix("\n").split("\n") if text else []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paging, "_PIECE", 7)  # characters and line ends fall on the border of two pieces
-        page = paging.read(path, offset, limit, paging.threading.Event())
+        page = paging.read(path, offset, limit, paging.MAX_PAGE_BYTES, paging.threading.Event())
     assert isinstance(page, paging.Page)
     assert page.total == len(expected)
     assert page.lines == [line.removesuffix("\r") for line in expected[offset - 1 : offset - 1 + limit]]

@@ -37,6 +37,7 @@ class TurnHands:
         self.run_id = ctx.run.run_id
         self.call_id = "call"
         self.sees_images = False
+        self.max_result_chars = 256 * 1024
         self.approved_path = None
         self.known_files: dict[str, str] = {}
         self.unviewed_files: set[str] = set()

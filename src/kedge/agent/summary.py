@@ -12,37 +12,37 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from kedge.agent.context_window import fit_history, margin_tokens
 from kedge.agent.history_size import count_chars, count_request_chars, cut_text, shrink_history
 from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
 from kedge.agent.step import DeltaWriter
 from kedge.agent.system_prompt import load_prompt
-from kedge.config.schema import AgentConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
 from kedge.models.errors import ModelError
 from kedge.models.values import (
-    CHARS_PER_TOKEN,
     Delta,
     Endpoint,
-    ModelInfo,
     StepRequest,
     TextDelta,
     ToolCallDelta,
     compute_usage,
-    estimate_tokens,
 )
 from kedge.models.wires.history import is_summary
-from kedge.protocol.messages import File, Image, Message, Text, ToolResult, finish_of
+from kedge.protocol.messages import File, Image, Message, Text, ToolResult
 from kedge.protocol.runs import Usage
 
 SummaryReason = Literal["full", "refused", "asked"]
 """The context is nearly full, the provider refused it as too long, or a person asked for a summary."""
 
-# If the whole conversation is too long, it is cut to these shares of the context window.
+# If the whole conversation is too long, it is cut to these shares of the room that the context window has for it.
 _SHARES = (0.7, 0.4, 0.2)
 # Enough for a long day's work; a longer summary would fill the next context.
 MAX_OUTPUT_TOKENS = 16_000
+ENOUGH_TOKENS = 1_024  # for a short summary
+MIN_OUTPUT_TOKENS = 256  # less is useless
+_SHORT_TOKENS = 4_000  # a model that may write less is told so
 MAX_REQUEST_CHARS = 12_000  # of the prompts, quoted verbatim
 MAX_TODOS_CHARS = 4_000
 
@@ -62,28 +62,6 @@ class PreparedStep(NamedTuple):
 
 
 Prepare = Callable[[TurnContext, list[Message]], Awaitable[PreparedStep]]
-
-
-def is_nearly_full(history: Sequence[Message], info: ModelInfo, config: AgentConfig) -> bool:
-    """Return whether to summarize before the next step: by the last step's usage, and an estimate for what followed."""
-    if info.context_window is None:
-        return False
-    limit = config.summarize_at * info.context_window
-    first = _find_step_usage(history[1]) if len(history) > 1 and is_summary(history[0]) else None
-    if first is not None and first.prompt_tokens >= limit:
-        return False  # the first step after a summary was over the limit: another summary would not help
-    for index in reversed(range(len(history))):
-        if (usage := _find_step_usage(history[index])) is not None:
-            used = usage.prompt_tokens + usage.output_tokens
-            return used + estimate_tokens(count_chars(history[index + 1 :])) >= limit
-    return False  # no step since the last summary
-
-
-def _find_step_usage(message: Message) -> Usage | None:
-    if message.summary or message.role != "assistant":
-        return None
-    finish = finish_of(message.parts)
-    return None if finish is None else finish.usage
 
 
 def is_fresh(history: Sequence[Message]) -> bool:
@@ -127,11 +105,13 @@ async def summarize(
     details = {"why": reason, "messages": len(request.history)}
     await ctx.append_event("summarize", message=_NOTICES[reason], details=details)
     writer = _SummaryWriter(ctx, models, prepared, Attempts(ctx, retry or RetryPolicy(), prepared.keys))
-    for summary_request in _list_requests(request, prepared.endpoint.info, is_whole_refused=reason == "refused"):
+    for summary_request in _list_requests(request, prepared.endpoint, is_whole_refused=reason == "refused"):
         if await writer.write(summary_request):
             return
     raise TurnFailed(
-        f"The conversation could not be summarized: {writer.problem}. Start a new session.", "summary_failed"
+        f"The conversation could not be summarized: {writer.problem}. Start a new session, or use a model with a larger"
+        " context window.",
+        "summary_failed",
     )
 
 
@@ -178,26 +158,50 @@ class _SummaryWriter:
         return compute_usage(writer.usage, self._endpoint.info, count_request_chars(request), writer.length)
 
 
-def _list_requests(request: StepRequest, info: ModelInfo, *, is_whole_refused: bool) -> list[StepRequest]:
-    """Return the requests to try in turn: the whole conversation, then less and less of it."""
-    size = count_chars(request.history)
-    window = info.context_window * CHARS_PER_TOKEN if info.context_window else size
-    histories = [] if is_whole_refused else [request.history]
-    histories += [shrink_history(request.history, int(min(window, size) * share)) for share in _SHARES]
-    return [_build_request(request, history, info) for history in histories]
+def _list_requests(request: StepRequest, endpoint: Endpoint, *, is_whole_refused: bool) -> list[StepRequest]:
+    """Return the requests to try in turn: the whole conversation, then less and less of it.
+
+    None of them is larger than the context window, as far as its size is known.
+    """
+    info, window = endpoint.info, endpoint.info.context_window
+    fitted = fit_history(request, info)
+    size = count_chars(fitted.messages)
+    most = min(MAX_OUTPUT_TOKENS, info.max_output_tokens or MAX_OUTPUT_TOKENS)
+    if window is None:
+        limit = most if info.max_output_tokens or endpoint.wire == "anthropic" else None
+        histories = [] if is_whole_refused else [fitted.messages]
+        histories += [shrink_history(fitted.messages, int(size * share)) for share in _SHARES]
+        return [_build_request(request, history, limit) for history in histories]
+    ratio = fitted.tokens_per_char
+    asking = len(load_prompt("summary")) * ratio
+    base = count_request_chars(msgspec.structs.replace(request, history=())) * ratio
+    room = int(window - margin_tokens(window) - base - asking)
+    most = min(most, window // 4, max(room // 3, ENOUGH_TOKENS))  # so that there is room for work after it
+    left = int(window - margin_tokens(window) - fitted.tokens - asking)
+    requests: list[StepRequest] = []
+    if not is_whole_refused and left >= min(most, ENOUGH_TOKENS):
+        requests.append(_build_request(request, fitted.messages, min(most, left)))
+    for share in _SHARES:
+        history = shrink_history(fitted.messages, int(min(room / ratio, size) * share))
+        left = room - int(count_chars(history) * ratio)
+        if left >= MIN_OUTPUT_TOKENS:
+            requests.append(_build_request(request, history, min(most, left)))
+    return requests
 
 
-def _build_request(request: StepRequest, history: Sequence[Message], info: ModelInfo) -> StepRequest:
+def _build_request(request: StepRequest, history: Sequence[Message], max_tokens: int | None) -> StepRequest:
     last = history[-1]
+    asking = load_prompt("summary")
+    if max_tokens is not None and max_tokens < _SHORT_TOKENS:
+        asking += f"\n\nThere is little room: write at most {max_tokens // 2} words."
     instruction = Message(
         id=f"{last.id}-summary",
         session_id=last.session_id,
         run_id=last.run_id,
         role="user",
-        parts=[Text(load_prompt("summary"))],
+        parts=[Text(asking)],
         created_at=last.created_at,
     )
-    max_tokens = min(MAX_OUTPUT_TOKENS, info.max_output_tokens or MAX_OUTPUT_TOKENS)
     return msgspec.structs.replace(request, history=[*history, instruction], max_output_tokens=max_tokens)
 
 

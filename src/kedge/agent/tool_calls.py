@@ -208,7 +208,10 @@ class ToolRunner:
         )
 
     async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
-        output = limit_output(output)
+        if len(output.content) > self._scope.max_result_chars:  # written to a file
+            output = await asyncio.to_thread(limit_output, output, self._scope)
+        else:
+            output = limit_output(output, self._scope)
         content, metadata = output.text, output.metadata
         self._past_calls.append(PastCall(call.name, call.input, content))
         if (repeats := count_repeats(self._past_calls)) >= WARN_AT_REPEATS:

@@ -16,12 +16,14 @@ from kedge.engine.errors import NotRecorded
 from kedge.engine.message_writer import ShellWriter, ToolWriter
 from kedge.engine.turn import TurnContext
 from kedge.files.safe_open import remove_tree
+from kedge.files.states import compute_digest
 from kedge.protocol.messages import Image, Message, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Output, RunAs
+from kedge.tools.port import Output, RunAs, ToolScope
 from kedge.tools.process.command import Jobs
+from kedge.tools.process.output import SAVED_OUTPUT, OutputFile, cut_at_lines
 from kedge.tools.process.spawn import Process
 from kedge.tools.sandbox.sandbox import Sandbox
 
@@ -43,6 +45,7 @@ class TurnScope:
         data_dir: Path,
         jobs: Jobs,
         sees_images: bool,
+        max_result_chars: int,
     ) -> None:
         self.directory = ctx.directory
         self.env: Mapping[str, str] = {k: v for k, v in env.items() if k not in _HIDDEN_VARIABLES}
@@ -51,6 +54,7 @@ class TurnScope:
         self.run_id = ctx.run.run_id
         self.jobs = jobs
         self.sees_images = sees_images
+        self.max_result_chars = min(max_result_chars, MAX_CHARS)
         self.known_files: MutableMapping[str, str] = {}
         self.unviewed_files: MutableSet[str] = set()
         self.scratch = scratch_directory(data_dir, self.session_id)  # created on first use
@@ -100,6 +104,7 @@ class CallContext:
         self.session_id = scope.session_id
         self.run_id = scope.run_id
         self.sees_images = scope.sees_images
+        self.max_result_chars = scope.max_result_chars
         self.known_files = scope.known_files
         self.unviewed_files = scope.unviewed_files
         self.jobs = scope.jobs
@@ -182,24 +187,27 @@ def remove_old_scratch(data_dir: Path) -> None:
             continue  # removed meanwhile
 
 
-# More than any tool's own limit: a tool without one must not fill the context or the disk.
+# Of a result, however large the context window is.
 MAX_CHARS = 256 * 1024
+MARK_CHARS = 300  # room for the note where a result is cut
 MAX_SHOWN_CHARS = 1024 * 1024  # of output shown while a call runs
 MAX_IMAGES = 8
+IMAGE_CHARS = 4_000  # an image takes as much of the context as so much text
 MAX_IMAGE_BYTES = 5 * 1024 * 1024  # the limit of providers
 MAX_METADATA_BYTES = 1024 * 1024  # metadata is shown by clients, such as a diff
 
 
-def limit_output(output: Output) -> Output:
-    """Return a result of bounded size (P17), in valid Unicode and never empty."""
+def limit_output(output: Output, scope: ToolScope) -> Output:
+    """Return a result of bounded size (P17), in valid Unicode and never empty. Writes a long one to a file. Blocks."""
     notes: list[str] = []
     images: list[Image] = []
+    max_images = min(MAX_IMAGES, max(1, scope.max_result_chars // IMAGE_CHARS))
     for image in output.images:
-        if len(images) == MAX_IMAGES or len(image.data) > MAX_IMAGE_BYTES:
+        if len(images) == max_images or len(image.data) > MAX_IMAGE_BYTES:
             notes.append(f"[An image of {len(image.data)} bytes is left out: it is too large, or one too many.]")
         else:
             images.append(image)
-    content = "\n".join([_cut(replace_surrogates(output.content)), *notes])
+    content = "\n".join([_cut(replace_surrogates(output.content), scope), *notes])
     if not content and not output.advice:
         content = "(no output)"
     metadata = _limit_metadata(output.metadata)
@@ -236,9 +244,21 @@ def _limit_metadata(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"files": files} if (files := read_file_digests(metadata)) else None  # small, and needed to edit safely
 
 
-def _cut(content: str) -> str:
-    """Return the beginning and the end of a long text: the middle matters least."""
-    if len(content) <= MAX_CHARS:
+def _cut(content: str, scope: ToolScope) -> str:
+    """Return the beginning and the end of a long text, in whole lines, and where the rest is."""
+    if len(content) <= scope.max_result_chars:
         return content
-    half = MAX_CHARS // 2
-    return f"{content[:half]}\n[… {len(content) - 2 * half} characters are left out here …]\n{content[-half:]}"
+    if (saved := SAVED_OUTPUT.search(content)) is not None:
+        where = f"All of the output is in {saved[0]}: use view with an offset, or grep."
+    else:
+        # The same result has the same name: it must be recognized when it repeats.
+        file = OutputFile(scope.scratch, compute_digest(content.encode())[:8])
+        if not file.path.exists():
+            file.write(content)
+            file.spill()
+            file.close()
+        where = file.where
+    half = max(scope.max_result_chars - MARK_CHARS, 0) // 2
+    head, tail = cut_at_lines(content, half, half)
+    cut = len(content) - len(head) - len(tail)
+    return f"{head}\n[… {cut:,} characters are left out here: the result is too long. {where} …]\n\n{tail}"

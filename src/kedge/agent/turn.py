@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kedge.agent.context_window import fit_request, is_nearly_full, max_result_chars
 from kedge.agent.step import ContextFull, RunLimits, StepRunner
-from kedge.agent.summary import PreparedStep, SummaryReason, is_nearly_full, summarize
+from kedge.agent.summary import PreparedStep, SummaryReason, summarize
 from kedge.agent.system_prompt import Role, build_system_prompt, read_surroundings
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import TurnScope
@@ -122,10 +123,12 @@ class _Turn:
             await self._announce_empty_answer()
             messages = add_empty_answer_note(history)
         try:
-            await setup.step_runner.run(self._build_request(setup, messages))
+            request = self._build_request(setup, messages)
+            await setup.step_runner.run(fit_request(request, setup.step_runner.endpoint))
         except ContextFull as full:
             if not any(message.role == "assistant" for message in history):  # the prompt alone is too long
-                raise TurnFailed(full.error.text, full.error.code) from full
+                advice = "send a shorter prompt, or use a model with a larger context window"
+                raise TurnFailed(f"{full.error.text}; {advice}", full.error.code) from full
             await self._summarize(history, "refused")
 
     async def _summarize(self, history: list[Message], reason: SummaryReason) -> None:
@@ -139,7 +142,6 @@ class _Turn:
             system=setup.system,
             history=history if self._schema is None else self._schema.add_corrections(history, self._run_id),
             tools=setup.tools,
-            max_output_tokens=endpoint.info.max_output_tokens,
             effort=choose_effort(endpoint, setup.scope.config, self._ctx.effort),
         )
 
@@ -185,6 +187,7 @@ class _Turn:
             data_dir=deps.data_dir,
             jobs=deps.jobs.of(ctx.workspace_id),
             sees_images=endpoint.info.images,
+            max_result_chars=max_result_chars(endpoint.info),
         )
         judge = await _create_judge(ctx, scope)
         scope.is_hidden = judge.is_hidden

@@ -86,6 +86,8 @@ class ToolScope(Protocol):
     def run_id(self) -> str: ...
     @property
     def sees_images(self) -> bool: ...
+    @property
+    def max_result_chars(self) -> int: ...  # of one result; a longer one is cut
 
     # Resolved path → SHA-256 of the bytes that the model last saw or wrote. Computed from the history, so it survives a
     # restart and drops what a summary left out. A result adds to it with metadata {"files": {path: digest}}.

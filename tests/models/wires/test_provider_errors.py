@@ -56,7 +56,7 @@ def test_what_may_pass_is_told_apart(status: int, error: Any, code: str) -> None
         ("anthropic", KEY, 404, "check the model's name and ANTHROPIC_BASE_URL"),
         ("ollama", None, 404, "ollama pull m"),
         ("anthropic", KEY, 402, "check its billing"),
-        ("anthropic", KEY, 413, "start a new session"),
+        ("anthropic", KEY, 413, "the conversation is too long for this model"),
     ],
 )
 def test_the_hint_names_what_belongs_to_the_provider(provider: str, key: str | None, status: int, hint: str) -> None:

@@ -19,7 +19,7 @@ from kedge.models.wires.decoding import as_object
 from kedge.protocol.text_safety import shorten
 
 MAX_CHARS = 500  # of a provider's message
-MIN_SECRET = 6  # a shorter header value is no secret, and would match ordinary words
+MIN_SECRET = 8  # a shorter value is no secret, and would match ordinary words
 
 # Error codes of the providers. Many errors can be told only by their message.
 _CODE_NAMES: dict[Code, str] = {
@@ -59,7 +59,7 @@ _MESSAGES: dict[Code, str] = {
     "model_not_found": r"(?i)model .{1,200} (not found|does not exist)|no models? (is |are )?loaded",
 }
 _HINTS: dict[Code, str] = {
-    "context_too_long": "the conversation is too long for this model; start a new session",
+    "context_too_long": "the conversation is too long for this model",
     "quota": "the account has no quota left; check its billing",
     "content_filter": "the provider's content filter refused the request",
 }
@@ -188,10 +188,7 @@ def _parse_error(body: bytes, secrets: Iterable[str]) -> tuple[set[str], str]:
 
 def _secrets(endpoint: Endpoint) -> list[str]:
     """Return the API key and the configured header values."""
-    return [
-        *([endpoint.api_key] if endpoint.api_key else []),
-        *(value for value in endpoint.headers.values() if len(value) >= MIN_SECRET),
-    ]
+    return [value for value in (endpoint.api_key or "", *endpoint.headers.values()) if len(value) >= MIN_SECRET]
 
 
 def _one_line(message: str, secrets: Iterable[str]) -> str:

@@ -26,6 +26,9 @@ Line = Annotated[int, msgspec.Meta(ge=1, description="the first line to show; th
 Lines = Annotated[int, msgspec.Meta(ge=1, le=MAX_LINES, description="how many lines to show")]
 
 
+NOTES_CHARS = 500  # room for the notes below a page
+
+
 class ViewParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: Annotated[str, msgspec.Meta(description="the file")]
     offset: Line = 1
@@ -49,7 +52,8 @@ def _view(scope: ToolScope, params: ViewParams, stop: threading.Event) -> Output
     path = resolve_path(scope, params.path)
     shown = display_path(scope, path)
     try:
-        content = paging.read(path, params.offset, params.limit, stop)
+        max_bytes = max(scope.max_result_chars - NOTES_CHARS, NOTES_CHARS)
+        content = paging.read(path, params.offset, params.limit, max_bytes, stop)
     except FileNotFoundError as error:
         raise ToolError(f"There is no file {shown}.", _suggest_path(scope, path)) from error
     except IsADirectoryError as error:

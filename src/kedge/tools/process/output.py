@@ -23,6 +23,9 @@ MAX_BYTES = 256 * 1024 * 1024  # of one command
 MAX_DIRECTORY_BYTES = 1024 * 1024 * 1024  # of one session; the oldest files are deleted first
 _BUFFERED_CHARS = MAX_SHOWN_CHARS  # shorter output needs no file: the model sees all of it
 
+# The name of a file with a whole output, in the text of a result.
+SAVED_OUTPUT = re.compile(r"/\S*/output-[0-9a-f]{8}\.txt")
+
 # Escape sequences of terminals: CSI, OSC and other strings, two-character ones. Compiled at the first use.
 _ESCAPE = (
     r"\x1b\[[0-?]*[ -/]*[@-~]"
@@ -162,6 +165,17 @@ class Excerpt:
         return f"{head}{end}\n[… {note} …]\n\n{tail}"
 
 
+def cut_at_lines(text: str, head_chars: int, tail_chars: int) -> tuple[str, str]:
+    """Return the beginning and the end of a text, in whole lines, if these are not very long."""
+    head, tail = _before(text, head_chars), _behind(text, len(text) - tail_chars)
+    head_end = head.rfind("\n") + 1
+    tail_start = tail.find("\n") + 1
+    return (
+        head[:head_end] if head_end >= len(head) // 2 else head,
+        tail[tail_start:] if tail_start <= len(tail) // 2 else tail,
+    )
+
+
 def _before(text: str, end: int) -> str:
     """`text[:end]`, or less, so that it ends between two characters."""
     least = max(end - _MAX_CLUSTER, 0)
@@ -195,8 +209,8 @@ def _is_inside(text: str, at: int) -> bool:
 class OutputFile:
     """A file with the whole output, created when the output gets long. If the disk fails, only the file is lost."""
 
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / f"output-{secrets.token_hex(4)}.txt"
+    def __init__(self, directory: Path, name: str = "") -> None:
+        self.path = directory / f"output-{name or secrets.token_hex(4)}.txt"
         self._buffer: list[str] | None = []
         self._chars = 0
         self._bytes = 0

@@ -55,8 +55,11 @@ class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
 Content = Page | ImageFile
 
 
-def read(path: Path, offset: int, limit: int, stop: threading.Event) -> Content:
-    """Read one page of text, or an image. Raises `Unreadable` or OSError. Ends early when `stop` is set."""
+def read(path: Path, offset: int, limit: int, max_bytes: int, stop: threading.Event) -> Content:
+    """Read one page of text, or an image. Raises `Unreadable` or OSError. Ends early when `stop` is set.
+
+    `max_bytes` limits a page of text, with line numbers.
+    """
     # Without O_NONBLOCK, opening a FIFO waits for a writer. O_NOCTTY: a terminal must not become our controlling one.
     fd = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -67,7 +70,8 @@ def read(path: Path, offset: int, limit: int, stop: threading.Event) -> Content:
             return _read_image(fd, head, mime_type, status.st_size)
         if what := encodings.describe_binary(head):
             raise Unreadable(what)
-        return _read_page(fd, head, offset, limit, status.st_size, stop)
+        window = _Window(offset, limit, min(max_bytes, MAX_PAGE_BYTES))
+        return _read_page(fd, head, window, status.st_size, stop)
     except BlockingIOError as error:
         raise Unreadable("has no data now, and may never have; use bash with a timeout.") from error
     finally:
@@ -98,10 +102,9 @@ def _read_pieces(fd: int, head: bytes, stop: threading.Event) -> Iterator[bytes]
         piece = os.read(fd, _PIECE)
 
 
-def _read_page(fd: int, head: bytes, offset: int, limit: int, size: int, stop: threading.Event) -> Page:
+def _read_page(fd: int, head: bytes, window: _Window, size: int, stop: threading.Event) -> Page:
     encoding = encodings.detect_encoding(head)
     decoder = encoding.decoder()
-    window = _Window(offset, limit)
     digest = hashlib.sha256()
     read_bytes = 0
     for piece in _read_pieces(fd, head, stop):
@@ -115,7 +118,7 @@ def _read_page(fd: int, head: bytes, offset: int, limit: int, size: int, stop: t
     return Page(
         lines=window.lines,
         size=read_bytes,
-        goes_on=offset - 1 + len(window.lines) < window.total,
+        goes_on=window.first - 1 + len(window.lines) < window.total,
         total=window.total,
         digest=digest.hexdigest(),
         notes=encoding.notes(has_replaced=window.has_replaced),
@@ -125,12 +128,13 @@ def _read_page(fd: int, head: bytes, offset: int, limit: int, size: int, stop: t
 class _Window:
     """Collects the lines of one page from text that arrives in pieces. Keeps only the beginning of long lines."""
 
-    def __init__(self, offset: int, limit: int) -> None:
+    def __init__(self, offset: int, limit: int, max_bytes: int) -> None:
+        self.first = offset
         self.lines: list[str] = []
         self.total = 0
         self.has_replaced = False
-        self._first = offset
         self._limit = limit
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._start = ""  # of the current line
         self._length = 0
@@ -138,7 +142,7 @@ class _Window:
 
     @property
     def is_full(self) -> bool:
-        return len(self.lines) >= self._limit or self._bytes >= MAX_PAGE_BYTES
+        return len(self.lines) >= self._limit or self._bytes >= self._max_bytes
 
     def add(self, text: str) -> None:
         if not text:
@@ -172,7 +176,7 @@ class _Window:
 
     def _end_line(self) -> None:
         self.total += 1
-        if self.total >= self._first and not self.is_full:
+        if self.total >= self.first and not self.is_full:
             self._add_to_page()
         self._start = ""
         self._length = 0
@@ -182,8 +186,8 @@ class _Window:
         length = self._length - self._ends_with_return
         line = self._start[:length] if length <= MAX_LINE_CHARS else _cut(self._start, length)
         size = len(line.encode("utf-8", "replace")) + 8  # with the line number
-        if self.lines and self._bytes + size > MAX_PAGE_BYTES:
-            self._bytes = MAX_PAGE_BYTES
+        if self.lines and self._bytes + size > self._max_bytes:
+            self._bytes = self._max_bytes
             return
         self._bytes += size
         self.lines.append(line)
