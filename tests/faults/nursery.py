@@ -31,8 +31,13 @@ class Nursery:
     """The process, from outside."""
 
     def __init__(self) -> None:
+        # Unbuffered: a second line that was read with the first would not be seen by `select`.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.nursery"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "tests.faults.nursery"],
+            bufsize=0,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
 
     def run(
@@ -56,7 +61,6 @@ class Nursery:
     def _say(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        self._process.stdin.flush()
 
     def _hear(self, limit_s: float) -> dict[str, Any]:
         out = self._process.stdout

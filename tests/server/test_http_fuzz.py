@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -96,7 +97,9 @@ def make_request(rng: random.Random) -> bytes:
         body = b""
     if rng.random() < 0.1:
         head.append(b"Connection: close")
-    version = b"1.0" if rng.random() < 0.05 and b"Transfer" not in b"".join(head) else b"1.1"
+    # In HTTP/1.0 chunks are invalid, and an expectation is ignored (RFC 9110), which uvicorn does not do.
+    is_old = rng.random() < 0.05 and not re.search(b"Transfer|Expect", b"".join(head))
+    version = b"1.0" if is_old else b"1.1"
     rng.shuffle(head)
     return b"%b %b HTTP/%b\r\n%b\r\n\r\n%b" % (method, target, version, b"\r\n".join(head), body)
 
