@@ -31,7 +31,6 @@ class Driver:
         kedge: Kedge,
         base_url: str,
         *,
-        stall_s: float = 60.0,
         sleep: Sleep | None = None,
         tools: Sequence[Tool] = (),
         env: Mapping[str, str] | None = None,
@@ -40,7 +39,7 @@ class Driver:
         self.config = Config(agent=AgentConfig(titles=False))  # beside the run, at any time: not in every count
         self.delays: list[float] = []
         self.agent = Agent(
-            ModelClient(stall_s=stall_s),
+            ModelClient(),
             environ=env or {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"},
             data_dir=kedge.data,
             configure=lambda _directory, _env: self.config,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
 import pytest
 
 from kedge import failpoints
+from kedge.config.schema import ProviderConfig
 from kedge.engine.turn import TurnContext
 from tests.agent.driver import KEY, Driver
 from tests.support.harness import Kedge
@@ -90,7 +92,8 @@ async def test_attempts_that_spoke_and_all_failed_leave_a_whole_record(
 @pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
 async def test_a_stalled_stream_is_tried_again(kedge: Kedge, model_server: ModelServer, place: int) -> None:
     model_server.next_plans = [Plan(text="half", hang_after=place), Plan(text="whole")]
-    async with Driver(kedge, model_server.base_url, stall_s=0.2) as driver:
+    async with Driver(kedge, model_server.base_url) as driver:
+        driver.config = msgspec.structs.replace(driver.config, providers={"openai": ProviderConfig(max_silence_s=0.2)})
         assert (await driver.ask("go")).text == "whole"
         assert [event.code for event in await driver.agent_events()] == ["stalled"]
 

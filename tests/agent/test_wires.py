@@ -163,7 +163,9 @@ async def test_a_stream_that_falls_silent_is_left(wire: WireName, kedge: Kedge, 
     model_server.next_plans = [Plan(chunks=3, hang_after=1)]
     model_server.plan = Plan(text="at last")
     env = environ(wire, model_server, KEY)
-    async with Driver(kedge, model_server.base_url, stall_s=0.5, env=env) as driver:
+    async with Driver(kedge, model_server.base_url, env=env) as driver:
+        settings = {WAYS[wire].provider: ProviderConfig(max_silence_s=0.5)}
+        driver.config = Config(agent=AgentConfig(titles=False), providers=settings)
         session_id = await driver.kedge.session()
         assert (await driver.ask("go", session_id)).text == "at last"
         said = await driver.assistant_messages(session_id)

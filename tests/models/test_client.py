@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
+import math
 import re
 import socket
 import struct
@@ -286,22 +288,42 @@ async def test_a_cut_connection_is_told_as_dropped(
 
 @pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
 async def test_silence_is_bounded(model_server: ModelServer, target: Endpoint, place: int) -> None:
-    models = ModelClient(stall_s=0.2)
+    models = ModelClient()
     model_server.plan = Plan(hang_after=place, chunks=3)
     async with asyncio.timeout(LIMIT_S):
-        with pytest.raises(Transient) as caught:
-            await ask(models, target)
+        with pytest.raises(Transient, match=r"sent nothing for 0\.2 s") as caught:
+            await ask(models, msgspec.structs.replace(target, max_silence_s=0.2))
     assert caught.value.code == "stalled"
     await models.close()
 
 
-async def test_a_stream_of_nothing_but_comments_is_silence_too(model_server: ModelServer, target: Endpoint) -> None:
-    ticks = iter(range(0, 1000, 2))
-    models = ModelClient(stall_s=1.0, clock=lambda: float(next(ticks)))
+@pytest.mark.parametrize(("url", "silence_s"), [("http://models.example", 300.0), ("http://127.0.0.1:9", math.inf)])
+def test_a_model_of_this_machine_may_always_be_silent_unless_its_user_says_otherwise(
+    url: str, silence_s: float
+) -> None:
+    endpoint = Endpoint(provider="p", model="m", base_url=url)
+    assert endpoint.silence_s == silence_s
+    for configured_s, expected_s in ((7.0, 7.0), (0.0, math.inf)):
+        assert msgspec.structs.replace(endpoint, max_silence_s=configured_s).silence_s == expected_s
+
+
+PINGS_S = 1800  # of nothing but comments
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "step_s", "is_stalled"), [(5.0, 2000, True), (5.0, 100, False), (0.0, 2000, False)]
+)
+async def test_comments_are_life_for_half_an_hour(
+    model_server: ModelServer, target: Endpoint, silence_s: float, step_s: int, is_stalled: bool
+) -> None:
+    ticks = itertools.count(0, step_s)
+    models = ModelClient(clock=lambda: float(next(ticks)))
     model_server.plan = Plan(malformed="comments")
-    with pytest.raises(Transient) as caught:
-        await ask(models, target)
-    assert caught.value.code == "stalled"
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(Transient) as caught:
+            await ask(models, msgspec.structs.replace(target, max_silence_s=silence_s))
+    assert (caught.value.code == "stalled") == is_stalled
+    assert (f"nothing but pings for {PINGS_S} s" in caught.value.text) == is_stalled
     await models.close()
 
 

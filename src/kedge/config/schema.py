@@ -61,6 +61,13 @@ class ProviderConfig(_Table, frozen=True, kw_only=True):
     headers: Annotated[dict[str, str], Meta(description="extra headers of each request")] = {}
     extra_body: Annotated[dict[str, Any], Meta(description="extra fields in the body of each request")] = {}
     ca_file: Annotated[str | None, Meta(description="PEM file with additional trusted certificates")] = None
+    max_silence_s: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(
+            description="seconds without a byte after which a request counts as failed; 0: none."
+            " Default: 300, and none for servers on this machine"
+        ),
+    ] = None
     models: Annotated[dict[str, ModelConfig], Meta(description="models by name")] = {}
 
     def __repr__(self) -> str:

@@ -75,18 +75,27 @@ class HttpClient:
 
     @contextlib.asynccontextmanager
     async def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, can_resend: bool = True
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        can_resend: bool = True,
+        stall_s: float | None = None,
     ) -> AsyncGenerator[Response]:
         """Send a request. Leaving the context before the body's end closes the connection. Raises `HttpError`.
 
-        `can_resend`: it may arrive twice, so it is sent again if a kept connection turns out to be closed.
+        `can_resend`: it may arrive twice, so it is sent again if a kept connection turns out to be closed. `stall_s`
+        replaces that of the client; `inf` is no limit.
         """
         origin, parts = parse_url(url)
 
         def encode(stream: Stream) -> bytes:
             return _encode_request(stream, method, origin, parts, headers, body)
 
-        stream, response = await self._exchange(origin, encode, can_resend=can_resend)
+        stall_s = self._stall_s if stall_s is None else stall_s
+        stream, response = await self._exchange(origin, encode, stall_s, can_resend=can_resend)
         try:
             yield response
         finally:
@@ -104,7 +113,7 @@ class HttpClient:
         self._idle.clear()
 
     async def _exchange(
-        self, origin: Origin, encode: Callable[[Stream], bytes], *, can_resend: bool
+        self, origin: Origin, encode: Callable[[Stream], bytes], stall_s: float, *, can_resend: bool
     ) -> tuple[Stream, Response]:
         """Send a request until its head is answered.
 
@@ -114,10 +123,10 @@ class HttpClient:
             kept = self._take_idle(origin)
             stream = kept or await self._open(origin)
             try:
-                await stream.write(encode(stream), self._stall_s)
+                await stream.write(encode(stream), stall_s)
                 parser, first = ResponseParser(), b""
                 while not parser.has_head:
-                    first = await _receive(stream, parser, self._stall_s)
+                    first = await _receive(stream, parser, stall_s)
             except ConnectionLost:
                 stream.close()
                 if kept is None or stream.has_received or not can_resend:
@@ -126,7 +135,7 @@ class HttpClient:
                 stream.close()
                 raise
             else:
-                return stream, Response(stream, parser, first, self._stall_s)
+                return stream, Response(stream, parser, first, stall_s)
 
     async def _open(self, origin: Origin) -> Stream:
         try:

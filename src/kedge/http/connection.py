@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
+import socket
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 MAX_UNREAD_BYTES = 256 * 1024  # received and not yet read; then the connection stops receiving
 WRITE_BYTES = 64 * 1024  # written at a time: a TLS transport accepts any amount, and does not report how much is sent
 NEXT_ADDRESS_S = 0.25  # before the next address of a host is tried beside the first
+# Probes after a minute of silence, every 15 s: after two minutes a peer that does not answer is gone.
+KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -150,7 +154,7 @@ class Stream(asyncio.Protocol):
     async def _wait(self, stall_s: float | None) -> None:
         self._changed = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(stall_s):
+            async with asyncio.timeout(None if stall_s == math.inf else stall_s):
                 await self._changed
         except TimeoutError:
             raise TimedOut(f"nothing for {stall_s:g} s") from None
@@ -183,6 +187,15 @@ def describe_error(error: OSError) -> str:
     if number:
         return os.strerror(int(number[1]))
     return error.strerror or str(error) or type(error).__name__
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    """Let the system notice a peer that vanished: a request may wait for an answer without any other limit."""
+    connected = transport.get_extra_info("socket")
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEP_ALIVE:
+        if (number := getattr(socket, option, None)) is not None:  # not every system has each of them
+            connected.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
 class Connector:
@@ -229,6 +242,7 @@ class Connector:
             server_hostname=origin.host if tls else None,
             happy_eyeballs_delay=NEXT_ADDRESS_S,
         )
+        _keep_alive(stream.transport)
         return stream
 
     async def load_tls(self) -> ssl.SSLContext:

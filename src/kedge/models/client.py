@@ -13,7 +13,7 @@ from kedge.models import values
 from kedge.models.errors import ConfigError, ModelError, ReasoningRejected, Refused, Transient
 from kedge.models.providers import NO_SETTINGS, find_model_info
 from kedge.models.transport import LocalSockets, Response, Transport
-from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, env_prefix
+from kedge.models.values import MAX_SILENCE_S, Delta, Endpoint, HttpRequest, StepRequest, env_prefix
 from kedge.models.wires.decoding import SseReader
 from kedge.models.wires.provider_errors import error_from_response
 from kedge.models.wires.registry import WIRES, Stream, Wire
@@ -21,7 +21,8 @@ from kedge.models.wires.requests import EncodedCache, exclude_embeddings
 from kedge.protocol.messages import Message, Reasoning
 
 CONNECT_S = 15.0  # if it takes longer, the network is down
-STALL_S = 300.0  # reasoning models are silent for minutes
+# With nothing but comments and pings, by which gateways keep the connection of a model that thinks.
+MAX_PINGS_S = 1800.0
 REST_S = 5.0  # for the usage after the step's end, and for the body of an error response
 DRAIN_S = 0.1  # after the stream's end, for the end of the HTTP body: only then the connection can be reused
 LISTING_S = 60.0  # how long the first model of a server is cached
@@ -38,13 +39,11 @@ class ModelClient:
     def __init__(
         self,
         *,
-        stall_s: float = STALL_S,
         clock: Callable[[], float] = time.monotonic,
         local: LocalSockets | None = None,
     ) -> None:
-        self._stall_s = stall_s
         self._clock = clock
-        self._transport = Transport(CONNECT_S, stall_s, local)
+        self._transport = Transport(CONNECT_S, MAX_SILENCE_S, local)
         self._encoded = EncodedCache()
         self._rejected = RejectedReasoning()
         self._listings: dict[bytes, tuple[float, str]] = {}  # first models, by the encoded listing request
@@ -92,13 +91,14 @@ class ModelClient:
 
     async def _attempt(self, endpoint: Endpoint, request: StepRequest) -> AsyncGenerator[list[Delta], None]:
         wire = _find_wire(endpoint)
-        async with self._send(endpoint, wire.prepare_request(endpoint, request, self._encoded)) as response:
+        silence_s = endpoint.silence_s
+        async with self._send(endpoint, wire.prepare_request(endpoint, request, self._encoded), silence_s) as response:
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind in ("text/html", "application/json"):
                 setting = endpoint.url_variable or f"{env_prefix(endpoint.provider)}_BASE_URL"
                 problem = f"{endpoint.host} answered with {kind} instead of a stream; check {setting}"
                 raise Refused("bad_response", problem)
-            reader = _StreamReader(response, wire.stream(endpoint, request), self._stall_s, self._clock)
+            reader = _StreamReader(response, wire.stream(endpoint, request), max(silence_s, MAX_PINGS_S), self._clock)
             async with contextlib.aclosing(reader), contextlib.aclosing(reader.read_step()) as groups:
                 async for deltas in groups:
                     yield deltas
@@ -127,9 +127,11 @@ class ModelClient:
             return b"".join([chunk async for chunk in _read_up_to(response, MAX_LISTING_BYTES)])
 
     @contextlib.asynccontextmanager
-    async def _send(self, endpoint: Endpoint, request: HttpRequest) -> AsyncGenerator[Response, None]:
+    async def _send(
+        self, endpoint: Endpoint, request: HttpRequest, stall_s: float = MAX_SILENCE_S
+    ) -> AsyncGenerator[Response, None]:
         """Send the request; raise `ModelError` for an error status."""
-        async with self._transport.send(request, endpoint.connection) as response:
+        async with self._transport.send(request, endpoint.connection, stall_s) as response:
             if response.status != 200:
                 body = await _read_error_body(response)
                 raise error_from_response(endpoint, response.status, response.headers, body, time.time())
@@ -139,11 +141,11 @@ class ModelClient:
 class _StreamReader:
     """Reads the stream of one response."""
 
-    def __init__(self, response: Response, stream: Stream, stall_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, response: Response, stream: Stream, max_pings_s: float, clock: Callable[[], float]) -> None:
         self._chunks = response.chunks()
         self._stream = stream
         self._events = SseReader()
-        self._stall_s = stall_s
+        self._max_pings_s = max_pings_s
         self._clock = clock
         self._size = 0
         self._is_over = False  # the server announced the end
@@ -156,8 +158,8 @@ class _StreamReader:
         async for chunk in self._chunks:
             deltas = self._decode(chunk)
             if not deltas and self._error is None:
-                if self._clock() - last_delta_at > self._stall_s:  # only keep-alive comments
-                    raise Transient("stalled", f"The model sent nothing for {self._stall_s:g} s")
+                if self._clock() - last_delta_at > self._max_pings_s:
+                    raise Transient("stalled", f"The model sent nothing but pings for {self._max_pings_s:g} s")
                 continue
             last_delta_at = self._clock()
             if deltas:

@@ -63,15 +63,18 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def send(
-        self, request: HttpRequest, options: ConnectionOptions = DEFAULT_CONNECTION
+        self, request: HttpRequest, options: ConnectionOptions = DEFAULT_CONNECTION, stall_s: float | None = None
     ) -> AsyncGenerator[Response, None]:
-        """Send a request. Leaving the context before the body's end closes the connection."""
+        """Send a request. Leaving the context before the body's end closes the connection.
+
+        `stall_s` replaces the limit of all requests; `inf` is none.
+        """
         async with self._lend_client(request, options) as (http, url, host):
             headers = request.headers
             if "accept" not in map(str.lower, headers):
                 headers = {"Accept": "*/*", **headers}
             with _translate_errors(host):
-                async with http.send(request.method, url, headers, request.body) as response:
+                async with http.send(request.method, url, headers, request.body, stall_s=stall_s) as response:
                     yield Response(response, host)
 
     def close(self) -> None:
@@ -163,7 +166,7 @@ def _translate_errors(host: str) -> Generator[None, None, None]:
     except connection.ConnectFailed as error:
         raise Transient("unreachable", f"Could not reach {host} ({_describe(error)})") from error
     except connection.TimedOut as error:
-        raise Transient("stalled", f"{host} sent nothing for too long") from error
+        raise Transient("stalled", f"{host} sent {error}") from error
     except connection.InvalidUrl as error:
         problem = f"The URL of {host} is not valid: {error}; check base_url, or the *_BASE_URL variable"
         raise ConfigError("bad_config", problem) from error

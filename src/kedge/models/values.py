@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from kedge.protocol.runs import EFFORTS, Usage
 
 # Effort that a model accepts together with tools: any, only a missing field, or only the value "none".
 EffortWithTools = Literal["any", "unset", "none"]
+MAX_SILENCE_S = 300.0  # reasoning models send nothing for minutes
 
 
 def env_prefix(provider_id: str) -> str:
@@ -44,9 +46,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def clamp_effort(self, effort: Effort) -> Effort:
         """Return the effort if the model knows it, else the next lower one that it knows, else its lowest."""
-        known: list[Effort] = sorted(self.efforts or (effort,), key=EFFORTS.index)
-        lower = [each for each in known if EFFORTS.index(each) <= EFFORTS.index(effort)]
-        return lower[-1] if lower else known[0]
+        position = EFFORTS.index(effort)
+        order: list[Effort] = [*reversed(EFFORTS[: position + 1]), *EFFORTS[position + 1 :]]
+        return next((each for each in order if each in self.efforts), effort)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     info: ModelInfo = ModelInfo()
     extension: str = ""  # name of the provider package whose own wire is used
     connection: ConnectionOptions = ConnectionOptions()
+    max_silence_s: float | None = None  # as configured; 0: none
     key_variable: str = ""  # environment variables that error messages name; empty: as `env_prefix` makes them
     url_variable: str = ""
 
@@ -78,6 +81,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def is_local(self) -> bool:
         """True if it runs on this machine: no price, no proxy."""
         return urlsplit(self.base_url).scheme == "local" or is_loopback(self.base_url)
+
+    @property
+    def silence_s(self) -> float:
+        """How long it may send nothing. A model of this machine may do that always: some read slowly."""
+        if self.max_silence_s is None:
+            return math.inf if self.is_local else MAX_SILENCE_S
+        return self.max_silence_s or math.inf
 
     def __repr__(self) -> str:
         return f"Endpoint({self.name} at {self.host})"

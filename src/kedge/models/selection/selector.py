@@ -241,6 +241,7 @@ def make_endpoint(provider: Provider, model: str, env: Mapping[str, str]) -> End
         info=find_model_info(model, provider.config, provider.id, provider.models.get(model)),
         extension=provider.extension,
         connection=choose_connection(url, env, provider.config.ca_file),
+        max_silence_s=provider.config.max_silence_s,
         key_variable=provider.key_variable,
         url_variable=provider.url_variable,
     )
