@@ -225,6 +225,29 @@ class TestSystem:
         assert "PASSWORD" not in secret.content
         assert "hello" in plain.content
 
+    async def test_a_refusal_names_the_part_of_the_command_for_the_model_and_the_rule_for_people(
+        self, kedge: Kedge, model_server: ModelServer
+    ) -> None:
+        lint = call("bash", command="ls && ruff check src > /tmp/lint.txt", description="Lint, and list what is here")
+        forbidden = call("bash", command="ls && git push")
+        model_server.on(rounds([lint, forbidden]))
+        async with Driver(kedge, model_server.base_url, tools=TOOLS) as driver:
+            session = await kedge.session()
+            options = RunOptions(mode="auto-edit", deny=("bash(git push *)",))
+            assert (await driver.ask("go", session, permissions="deny", options=options)).error is None
+            told = {result.tool_call_id: result for result in await results(driver, session)}
+        lint_result, push_result = (told[each] for each in sorted(told))
+        assert "`ruff check src`" in lint_result.content
+        assert "`> /tmp/lint.txt`" in lint_result.content
+        assert "The rest of the command would have been allowed." in lint_result.content
+        assert lint_result.metadata == {
+            "refused": "unattended",
+            "allow_rules": ["edit(/tmp/lint.txt)", "bash(ruff check *)"],
+        }
+        assert "`git push`" in push_result.content
+        assert "The rest of the command would have been allowed." in push_result.content
+        assert push_result.metadata == {"refused": "rule", "rule": "bash(git push *)"}
+
     async def test_a_rule_that_cannot_be_read_is_refused_before_anything_is_spent(
         self, driver: Driver, model_server: ModelServer
     ) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from kedge.protocol.requests import Answer
 from kedge.protocol.text_safety import visible_line
 from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
+from kedge.tools.permissions.describe import explain_refusal
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import Allow, Ask, Deny
 from kedge.tools.port import Access, Output, RunAs, Tool
@@ -161,7 +162,7 @@ class ToolRunner:
                 run_as, readable = decision.run_as, decision.readable
                 continue
             if isinstance(decision, Deny):
-                return _deny(f"Refused: {decision.why}", decision.by, decision.rule)
+                return _deny(f"Refused: {decision.why} {decision.others}".rstrip(), decision.by, rule=decision.rule)
             has_waited = True
             if (denial := await self._ask_permission(message_id, call, access, decision)) is not None:
                 return denial
@@ -199,8 +200,7 @@ class ToolRunner:
         if answer.action in ("allow", "allow_session"):
             return None
         if answer.by == "run":
-            why = "it needs the user's permission, and this run has nobody to ask"
-            return _deny(f"Refused ({access.description}): {why}.", "unattended")
+            return _deny(clean(explain_refusal(asked)), "unattended", allow_rules=list(asked.rules))
         return Output(
             content=f"Refused by the user ({access.description}). Wait for the user's next message.",
             is_error=True,
@@ -224,10 +224,10 @@ class ToolRunner:
             raise Denied
 
 
-def _deny(content: str, reason: RefusalReason, rule: str | None = None) -> Output:
+def _deny(content: str, reason: RefusalReason, **details: Any) -> Output:
     """Return the result of a call that was denied without asking: content for the model, metadata for clients."""
-    metadata = {"refused": reason} if rule is None else {"refused": reason, "rule": rule}
-    return Output(content=content, is_error=True, metadata=metadata)
+    known = {name: value for name, value in details.items() if value}
+    return Output(content=content, is_error=True, metadata={"refused": reason, **known})
 
 
 def _fail(content: str, summary: str) -> Output:

@@ -8,11 +8,12 @@ asked. Deny rules also apply to lines that cannot be read exactly: in doubt, the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
+from kedge.protocol.text_safety import shorten
 from kedge.tools.permissions import git
 from kedge.tools.permissions.context import Context, Shell, merge, show
 from kedge.tools.permissions.denials import MAX_CODE_DEPTH, find_denials
@@ -43,6 +44,9 @@ from kedge.tools.permissions.wrappers import (
 )
 
 MAX_WORDS = 1000  # of a line; each is checked as a path and as the start of a command
+MAX_CHECKED_PARTS = 50  # of a line, one by one, to name those that are not allowed
+MAX_WHY_CHARS = 1000
+MAY_CHANGE = "may change files"
 Approval = Literal["rule", "grant", "mode"]
 _APPROVALS: dict[Approval, str] = {
     "rule": "the rules for its commands",
@@ -66,6 +70,14 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
         why = f"the command has more than {MAX_WORDS:,} words"
         return Deny(why=f"{PLANNING}: {why}.") if is_planning else Ask.of([why], may_be_denied=bool(policy.deny))
     context = Context.of(policy, shell, line, directory)
+    decision = _check_line(line, text, context, unsandboxed=unsandboxed)
+    if isinstance(decision, Allow) or not line.is_list:
+        return decision
+    return _name_parts(decision, line, text, context, unsandboxed=unsandboxed)
+
+
+def _check_line(line: Line, text: str, context: Context, *, unsandboxed: bool) -> Decision:
+    policy, shell, is_planning = context.policy, context.shell, context.policy.mode == "plan"
     denied = find_denials(line, text, context)
     if isinstance(denied, Deny):
         return denied
@@ -126,6 +138,56 @@ def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bo
     return Ask.of([reason.note for reason in shown], rules if can_remember else (), may_be_denied=may_be_denied)
 
 
+# What the model is told about a list of commands
+
+
+def _name_parts(decision: Deny | Ask, line: Line, text: str, context: Context, *, unsandboxed: bool) -> Deny | Ask:
+    """Add to the decision which parts of the line are the reason for it, and whether the others would be allowed."""
+    parts = [*line.commands, *line.redirects]
+    if len(parts) == 1 and isinstance(decision, Ask):
+        return msgspec.structs.replace(decision, parts=(_describe_part(parts[0].text, decision.notes),))
+    if not 1 < len(parts) <= MAX_CHECKED_PARTS:
+        return decision
+    checked = [(each, _check_line(_line_of([each]), text, context, unsandboxed=unsandboxed)) for each in parts]
+    asked = [(each, found) for each, found in checked if isinstance(found, Ask)]
+    free = [each for each, found in checked if isinstance(found, Allow)]
+    others = ""
+    if len(free) == len(parts):
+        others = "Each part of the command would have been allowed alone: make separate calls."
+    elif free and isinstance(_check_line(_line_of(free), text, context, unsandboxed=unsandboxed), Allow):
+        others = "The rest of the command would have been allowed."
+    if isinstance(decision, Ask):
+        named = [_describe_part(each.text, found.notes) for each, found in asked]
+        if not named:  # each is allowed alone, but one only in the sandbox, where the others cannot run
+            reasons = merge([_check_free(line, context, unsandboxed=unsandboxed)])
+            notes = dict.fromkeys(reason.note for reason in reasons) if isinstance(reasons, list) else ()
+            named = [f"{note.removesuffix(f' {MAY_CHANGE}')} (together with the other parts)" for note in notes]
+        return msgspec.structs.replace(decision, parts=tuple(named), others=others)
+    denied = [(f"`{show(each.text)}`", found) for each, found in checked if isinstance(found, Deny)]
+    more: list[str] = []
+    if decision.by == "rule":
+        more += [f"Also: {why}" for why in dict.fromkeys(found.why for _, found in denied) if why != decision.why]
+        if asked:
+            more.append(f"The user's approval is needed for {', '.join(f'`{show(each.text)}`' for each, _ in asked)}.")
+    elif any(shown not in decision.why for shown, _ in denied):
+        more.append(f"This is about {', '.join(shown for shown, _ in denied)}.")
+    return msgspec.structs.replace(decision, why=shorten(" ".join([decision.why, *more]), MAX_WHY_CHARS), others=others)
+
+
+def _describe_part(text: str, notes: Sequence[str]) -> str:
+    shown = f"`{show(text)}`"
+    whys = [note.removeprefix(shown).lstrip(": ") for note in notes]
+    why = "; ".join(why for why in whys if why != MAY_CHANGE)
+    return f"{shown} ({why})" if why else shown
+
+
+def _line_of(parts: Sequence[Command | Redirect]) -> Line:
+    return Line(
+        commands=[part for part in parts if isinstance(part, Command)],
+        redirects=[part for part in parts if isinstance(part, Redirect)],
+    )
+
+
 # Running freely
 
 
@@ -174,7 +236,7 @@ def _check_exact(command: Command, context: Context, *, writes: bool) -> Deny | 
     return merge(found)
 
 
-def _not_approved(command: Command, note: str = "may change files") -> Reason:
+def _not_approved(command: Command, note: str = MAY_CHANGE) -> Reason:
     return Reason(f"`{show(command.text)}` {note}", rule_for_command(strip_plain_wrappers(command)[0]))
 
 
@@ -279,7 +341,7 @@ def _check_loose_command(command: Command, context: Context, depth: int) -> Iter
         reads = find_loose_reads(bare) if command.words[0].text is not None else None
         if reads is None:
             is_approved = _is_approved(command, context)
-            note = "is allowed, but only in a list of plain commands" if is_approved else "may change files"
+            note = "is allowed, but only in a list of plain commands" if is_approved else MAY_CHANGE
             rule = rule_for_command(command)
             yield [Reason(f"{shown} {note}", rule, needs_plain_line=is_approved)]
         else:

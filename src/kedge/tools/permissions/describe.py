@@ -1,17 +1,20 @@
-"""Tell the model what it may do in a run: the mode and the rules, in a few sentences."""
+"""Tell the model what it may do in a run (the mode and the rules, in a few sentences), and why a call was refused."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from kedge.protocol.text_safety import one_line
+from kedge.protocol.text_safety import one_line, shorten
 from kedge.tools.permissions.judge import Judge
+from kedge.tools.permissions.policy import Ask
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.sandbox.policy import SandboxUnavailable
 from kedge.tools.sandbox.sandbox import Sandbox, can_sandbox_read_only
 
 MAX_RULES = 12  # allowed or denied; of more, the number is told
 MAX_RULE_CHARS = 80
+MAX_PARTS = 5  # of a command line, in a refusal
+MAX_REFUSAL_CHARS = 1500
 _EVERYTHING = {
     "bash": "run any command",
     "view": "read any file",
@@ -50,6 +53,24 @@ def describe_permissions(judge: Judge, tools: Collection[str], sandbox: Sandbox,
         else "Everything else is refused in this run; do not try it.",
         _describe_denials(judge),
     )
+
+
+def explain_refusal(asked: Ask) -> str:
+    """Say what could not be approved in a run that nobody watches, and whether the rest would have been allowed."""
+    named = list(asked.parts)
+    if len(named) > MAX_PARTS:
+        named = [*named[:MAX_PARTS], f"{len(named) - MAX_PARTS} more parts"]
+    if named:
+        what = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        needs = (
+            "needs a permission that this run does not have"
+            if len(named) == 1
+            else ("need permissions that this run does not have")
+        )
+        text = f"Refused: {what} {needs}."
+    else:
+        text = f"Refused: this call needs a permission that this run does not have: {'; '.join(asked.notes)}."
+    return shorten(_join(text, asked.others), MAX_REFUSAL_CHARS)
 
 
 def _describe_plan(judge: Judge, tools: Collection[str], *, is_attended: bool) -> str:

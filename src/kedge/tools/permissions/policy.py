@@ -66,6 +66,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
     may_be_denied: bool = False  # a deny rule may match
     readable: tuple[str, ...] = ()  # in mode plan: paths that the sandboxed command may read once it is allowed
+    parts: tuple[str, ...] = ()  # for the model: each part of a command line that needs approval, and why
+    others: str = ""  # for the model: a sentence about the parts of the line that need none
 
     @classmethod
     def of(cls, notes: Iterable[str], rules: Iterable[str] = (), *, may_be_denied: bool = False) -> Ask:
@@ -85,6 +87,7 @@ class Deny(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # for the model: the reason, and what to do instead
     by: Literal["rule", "mode", "hook"] = "mode"
     rule: str | None = None
+    others: str = ""  # for the model: a sentence about the parts of a command line that would be allowed
 
 
 Decision = Allow | Ask | Deny

@@ -83,6 +83,11 @@ class Command(msgspec.Struct, frozen=True):
 class Redirect(msgspec.Struct, frozen=True):
     kind: Literal["read", "write"]
     target: Word
+    operator: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.operator} {self.target.shown}"
 
 
 class Line(msgspec.Struct):
@@ -217,7 +222,7 @@ class _Reader:
         elif not word.is_literal or (word.text or "").startswith(("/dev/tcp", "/dev/udp")):
             raise NotPlain
         elif operator != "<<<":
-            self._line.redirects.append(Redirect("read" if operator in ("<", "<&") else "write", word))
+            self._line.redirects.append(Redirect("read" if operator in ("<", "<&") else "write", word, operator))
 
     def _skip_heredocs(self) -> None:
         """Skip the text of here-documents; raise NotPlain if something in it would be expanded."""

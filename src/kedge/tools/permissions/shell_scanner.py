@@ -164,7 +164,9 @@ class _Scanner:
             word = Word(assignment[0] + "…", is_literal=False)
         if frame.redirect and frame.redirect != "<<<":
             if not re.fullmatch(r"\d+-?|-", frame.text) or "&" not in frame.redirect:
-                self._line.redirects.append(Redirect("read" if frame.redirect in ("<", "<&") else "write", word))
+                self._line.redirects.append(
+                    Redirect("read" if frame.redirect in ("<", "<&") else "write", word, frame.redirect)
+                )
         elif not frame.redirect:
             frame.words.append(word)
         frame.text, frame.is_word, frame.is_known, frame.is_glob, frame.redirect = "", False, True, False, ""
