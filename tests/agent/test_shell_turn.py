@@ -86,7 +86,7 @@ async def test_a_cancel_ends_it_and_keeps_what_it_said(driver: Driver) -> None:
     end = await kedge.end("r")
     assert (end.cancelled, end.error) == (True, None)
     command, closing = await kedge.messages(session_id)
-    assert command_of(command) == ShellCommand("echo begun; sleep 300", "begun\n[Cancelled before it finished.]", None)
+    assert command_of(command) == ShellCommand("echo begun; sleep 300", "begun\n[Canceled before it finished.]", None)
     assert closing.parts == [Finish("canceled")]
 
 
@@ -116,7 +116,7 @@ async def test_after_its_server_is_gone_it_is_not_repeated(driver: Driver, tmp_p
     assert (tmp_path / "ran").read_text() == "x\n"
     command = command_of((await kedge.messages(session_id))[0])
     assert command.exit_code is None
-    assert "Interrupted: the server stopped" in command.output
+    assert "The server stopped while this was running" in command.output
 
 
 async def test_what_it_leaves_in_the_background_becomes_a_job(driver: Driver) -> None:
@@ -134,7 +134,7 @@ async def test_a_long_output_is_cut_in_the_middle_and_kept_in_a_file(driver: Dri
     end = await driver.ask("seq 1 20000", kind="shell")
     assert end.text.startswith("1\n2\n")
     assert end.text.endswith("\n20000")
-    assert 25_000 < len(end.text) < 35_000
+    assert 14_000 < len(end.text) < 17_000
 
 
 async def test_a_signal_is_told_as_shells_do(driver: Driver) -> None:

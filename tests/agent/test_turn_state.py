@@ -49,7 +49,9 @@ async def test_cancel_ends_a_call_in_time_and_leaves_a_whole_record(
     assert end.cancelled
     told = await results(driver, session)
     assert len(told) == 3
-    assert all(result.is_error and "Cancelled" in result.content for result in told)
+    assert all(result.is_error for result in told)
+    notes = [result.content.splitlines()[-1].partition(":")[0] for result in told]
+    assert notes == ["Interrupted", "Interrupted", "Not started"]
     assert "poke c begins" not in fake_tools.log
     assert (await driver.assistant_messages(session))[-1][1] == "canceled"
     model_server.on(rounds(text="again"), prompt="again")
@@ -80,7 +82,7 @@ async def test_a_tool_that_swallows_its_cancellation_does_not_hold_up_the_end(
         assert (await kedge.end(receipt.run_id)).cancelled
         over.set()
         (result,) = await results(driver, session)
-        assert "Cancelled" in result.content
+        assert result.content.startswith("Interrupted: the run was canceled")
 
 
 async def test_a_tool_that_is_cancelled_from_inside_is_a_result(kedge: Kedge, model_server: ModelServer) -> None:
@@ -96,7 +98,7 @@ async def test_a_tool_that_is_cancelled_from_inside_is_a_result(kedge: Kedge, mo
         assert [result.is_error for result in await results(driver, session)] == [True, True]
 
 
-async def test_after_a_crash_what_had_begun_is_told_and_what_had_not_is_done(
+async def test_after_a_crash_what_had_begun_is_told_and_what_is_behind_it_is_not_run(
     kedge: Kedge, model_control: ModelControl, fake_tools: FakeTools
 ) -> None:
     steps = [[call("peek", text="a"), call("poke", text="b", gate="b"), call("poke", text="c")]]
@@ -114,10 +116,12 @@ async def test_after_a_crash_what_had_begun_is_told_and_what_had_not_is_done(
         end = await kedge.end(receipt.run_id)
         assert (end.text, end.error) == ("done", None)
         first, second, third = await results(driver, session)
-    assert (first.content, third.content) == ("a", "c")
+    assert first.content == "a"
     assert second.is_error
+    assert third.is_error
+    assert third.content.startswith("Not run")
     assert "Interrupted" in second.content
-    assert fake_tools.log == ["peek a begins", "peek a ends", "poke b begins", "poke c begins", "poke c ends"]
+    assert fake_tools.log == ["peek a begins", "peek a ends", "poke b begins"]
     assert model_control.stats()["count"] == 2
 
 

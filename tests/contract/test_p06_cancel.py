@@ -193,7 +193,7 @@ async def test_cancel_while_the_call_is_surely_inside(kedge: Kedge) -> None:
     (result,) = tool.parts
     assert getattr(result, "is_error", None) is True
     assert getattr(result, "content", "").startswith("some ")
-    assert "Cancelled" in getattr(result, "content", "")
+    assert "Interrupted: the run was canceled" in getattr(result, "content", "")
 
 
 async def test_cancel_during_a_summary_keeps_the_session_going(kedge: Kedge) -> None:

@@ -54,7 +54,10 @@ async def test_every_call_of_a_cancelled_turn_has_a_result_and_the_session_goes_
     results = {result.tool_call_id: result for result in await kedge.results(session_id)}
     assert (results["call-0"].content, results["call-0"].is_error) == ("done", False)
     assert (results["call-1"].content.startswith("half"), results["call-1"].is_error) == (True, True)
-    assert ("Cancelled" in results["call-2"].content, results["call-2"].is_error) == (True, True)
+    assert ("Not started: the run was canceled" in results["call-2"].content, results["call-2"].is_error) == (
+        True,
+        True,
+    )
 
     await kedge.send(session_id, "say next", "next")
     assert (await kedge.end("next")).text == "next"

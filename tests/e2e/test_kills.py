@@ -83,3 +83,32 @@ def test_kedge_run_does_not_notice_that_its_server_was_killed_during_a_command(h
         assert "Interrupted" in interrupted.content
         assert counted.content == "x", "never silently repeated"
         assert project.ended("task")["attempt"] == 2
+
+
+def test_calls_behind_an_interrupted_one_are_not_run(home: Home) -> None:
+    with at_home(home) as project:
+        os.mkfifo(project.directory / "door")
+        prompt = project.prompt(
+            step(
+                call("write", path="before", content="x"),
+                bash("echo x >> count; echo at work; cat door"),
+                call("write", path="behind", content="x"),
+                call("ls", path="."),
+            ),
+            step(call("write", path="behind", content="y")),
+            text="Done.",
+        )
+        with project.client.events(project.workspace) as events:
+            project.submit(project.session(), prompt, "task", **ALL)
+            events.until(says("at work"))
+        killed_and_served_again(home, project)
+        assert project.ended("task")["state"] == "completed"
+        before, interrupted, behind, listed, again = project.results(prompt)
+        assert "Created" in before.content
+        assert "Interrupted" in interrupted.content
+        for result in (behind, listed):
+            assert result.is_error
+            assert result.content.startswith("Not run: a call before it was interrupted.")
+        assert again.content == "Created behind, 1 line."
+        assert (project.directory / "count").read_text() == "x\n"
+        assert (project.directory / "behind").read_text() == "y"

@@ -98,7 +98,9 @@ async def test_output_of_a_tool_in_flight_is_kept_before_the_note(place: Place) 
         for part in message.parts
         if isinstance(part, ToolResult)
     ]
-    assert results == [("so far\nCancelled before it finished.", True)]
+    assert results == [
+        ("so far\nInterrupted: the run was canceled while this call was running. It may have had effects.", True)
+    ]
     assert drafts(place) == []
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output
 from kedge.agent.tool_params import decode_params, explain_unknown_tool
-from kedge.agent.turn_state import DENIED, REPEAT_WARNING, WARN_AT_REPEATS, PastCall, count_repeats
+from kedge.agent.turn_state import DENIED, REPEAT_WARNING, WARN_AT_REPEATS, PastCall, Step, count_repeats
 from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
@@ -41,6 +41,9 @@ CUT_OFF = (
     " Make smaller calls: write a long file in several steps."
 )
 _CUT_OFF_SUMMARY = "Not run: the model's output limit was reached before the call was complete."
+
+_BEHIND_SUMMARY = "Not run: a call before it was interrupted."
+_BEHIND = f"{_BEHIND_SUMMARY} Check what that one did, then make this call again if it is still right."
 
 _NO_SANDBOX = (
     "Refused: the sandbox that is configured for commands is unavailable here ({why}), and nobody can approve running"
@@ -75,16 +78,18 @@ class ToolRunner:
         self._judge = judge
         self._past_calls: list[PastCall] = []
 
-    async def run(
-        self, message_id: str, calls: Sequence[ToolCall], past_calls: Sequence[PastCall], *, is_cut_off: bool
-    ) -> None:
-        """Run the calls of a step and write their results. `is_cut_off`: the end of the step is missing.
+    async def run(self, step: Step, past_calls: Sequence[PastCall]) -> None:
+        """Run the calls of a step that have no results yet, and write their results.
 
-        Raises `Denied` when a person denied a call; the calls after it are not run.
+        The calls behind one that was interrupted are not run: they may depend on it. Raises `Denied` when a person
+        denied a call; the calls after it are not run.
         """
         self._past_calls = list(past_calls)
-        for batch in self._split_batches(calls):
-            await _run_in_parallel([self._run_call(message_id, call, is_cut_off=is_cut_off) for call in batch])
+        is_behind = False
+        for batch in self._split_batches(step.calls):
+            works = [self._run_call(step, call, is_behind=is_behind) for call in batch if call.id not in step.results]
+            await _run_in_parallel(works)
+            is_behind = is_behind or any(step.is_interrupted(call) for call in batch)
 
     def _split_batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
         batches: list[list[ToolCall]] = []
@@ -99,8 +104,12 @@ class ToolRunner:
             is_last_read_only = is_read_only
         return batches
 
-    async def _run_call(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> None:
-        approved = await self._prepare(message_id, call, is_cut_off=is_cut_off)
+    async def _run_call(self, step: Step, call: ToolCall, *, is_behind: bool) -> None:
+        message_id = step.message.id
+        if is_behind:
+            approved = _fail(_BEHIND, _BEHIND_SUMMARY)
+        else:
+            approved = await self._prepare(message_id, call, is_cut_off=step.is_cut_off)
         writer = await self._ctx.begin_tool_result(message_id, call.id, call.name)
         if isinstance(approved, _ApprovedCall):
             context = CallContext(self._ctx, self._scope, call.id, writer, approved.answer)

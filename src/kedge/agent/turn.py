@@ -106,7 +106,7 @@ class _Turn:
         setup = await self._get_setup(history)
         setup.scope.learn_history(history)
         past_calls = find_past_calls(history, self._run_id)
-        await setup.tool_runner.run(step.message.id, step.open_calls, past_calls, is_cut_off=step.is_cut_off)
+        await setup.tool_runner.run(step, past_calls)
 
     async def _run_step(self, history: list[Message], *, is_first: bool) -> None:
         setup = await self._get_setup(history)

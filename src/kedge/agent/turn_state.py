@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, ToolResult, finish_of, text_of
+from kedge.protocol.messages import INTERRUPTED, FinishReason, Message, Text, ToolCall, ToolResult, finish_of, text_of
 
 # The model is warned, and the turn stopped, after so many repetitions of the same calls with the same results.
 WARN_AT_REPEATS = 3  # twice may be a check
@@ -40,6 +40,11 @@ class Step(msgspec.Struct, frozen=True):
     @property
     def open_calls(self) -> list[ToolCall]:
         return [call for call in self.calls if call.id not in self.results]
+
+    def is_interrupted(self, call: ToolCall) -> bool:
+        """Return whether the server stopped while the call was running."""
+        result = self.results.get(call.id)
+        return result is not None and result.metadata is not None and INTERRUPTED in result.metadata
 
     @property
     def is_denied(self) -> bool:

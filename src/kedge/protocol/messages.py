@@ -13,6 +13,7 @@ FinishReason = Literal[
     "end_turn", "tool_use", "max_tokens", "content_filter", "canceled", "error", "interrupted", "unknown"
 ]
 DeltaKind = Literal["text", "reasoning", "tool_input", "tool_output"]
+INTERRUPTED = "interrupted"  # in the metadata of the result of a call that was running when the server stopped
 # `metadata.refused` of the result of a call that was refused without asking the user.
 RefusalReason = Literal["rule", "mode", "hook", "unattended", "no_sandbox"]
 

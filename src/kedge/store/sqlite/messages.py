@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -107,10 +107,11 @@ def append_parts(tx: Transaction, message_id: str, first: int, parts: Sequence[P
 
 
 class EndNote(NamedTuple):
-    """Why a tool call has no result: for the model, and for people."""
+    """Why a tool call has no result of its own: for the model, and for people."""
 
     text: str
     summary: str
+    metadata: Mapping[str, bool] = {}  # of the result, for clients and for the next attempt
 
 
 def close_open(
@@ -127,18 +128,18 @@ def close_open(
         if row["role"] == "tool":
             output = "".join(part.content for part in folded if isinstance(part, ToolResult))
             content = f"{output}\n{note.text}" if output else note.text
-            metadata = {"summary": note.summary, "shown_chars": len(output)}
+            metadata = {"summary": note.summary, "shown_chars": len(output), **note.metadata}
             append_parts(tx, row["id"], stored, [ToolResult(row["call_id"], row["call_name"], content, True, metadata)])
         elif row["role"] == "user":
             output = "".join(part.output for part in folded if isinstance(part, ShellCommand))
-            content = f"{output.rstrip()}\n[{note.text}]" if output.strip() else f"[{note.text}]"
+            content = f"{output.rstrip()}\n[{note.summary}]" if output.strip() else f"[{note.summary}]"
             append_parts(tx, row["id"], stored, [ShellCommand(prompt_of(tx.db, row), content, None)])
         else:
             append_parts(tx, row["id"], stored, [*folded, Finish(reason, why)])
 
 
 def answer_open_calls(tx: Transaction, workspace_id: str, run_id: str, note: EndNote) -> None:
-    """Add a result to every tool call of a run that has none, so that the session can be continued (P7)."""
+    """Add a result to every tool call of a run that never started, so that the session can be continued (P7)."""
     answered = {
         (row["call_message_id"], row["call_id"])
         for row in tx.all(

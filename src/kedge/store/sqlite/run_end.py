@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,9 +18,29 @@ from kedge.store.sqlite.log import decode_parts, parts_of, usage_of
 from kedge.store.sqlite.rows import add_usage, append_run_event, find_run, get_run, joined_runs, open_children
 from kedge.store.sqlite.writer import Transaction
 
-CANCELLED_NOTE = messages.EndNote("Cancelled before it finished.", "Canceled before it finished.")
-FAILED_NOTE = messages.EndNote("Not finished: the turn failed.", "Not finished: the run failed.")
-UNKNOWN_NOTE = messages.EndNote("Not finished: the turn ended without a result.", "Not finished.")
+
+class _EndNotes(NamedTuple):
+    """For calls that were running at the end of their run, and for those that had not started."""
+
+    running: messages.EndNote
+    not_started: messages.EndNote
+
+
+_CANCELLED = _EndNotes(
+    messages.EndNote(
+        "Interrupted: the run was canceled while this call was running. It may have had effects.",
+        "Canceled before it finished.",
+    ),
+    messages.EndNote("Not started: the run was canceled.", "Not started: the run was canceled."),
+)
+_FAILED = _EndNotes(
+    messages.EndNote("Not finished: the turn failed.", "Not finished: the run failed."),
+    messages.EndNote("Not started: the turn failed.", "Not started: the run failed."),
+)
+_ENDED = _EndNotes(
+    messages.EndNote("Not finished: the turn ended without a result.", "Not finished."),
+    messages.EndNote("Not started: the turn ended before this call.", "Not started."),
+)
 
 
 def end_turn(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> None:
@@ -90,16 +111,17 @@ def _limit_error(outcome: Outcome) -> Outcome:
 def _complete_record(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> str | None:
     """Finish open messages, answer open calls, and return the id of the run's last message (P7)."""
     workspace_id, run_id = host["workspace_id"], host["run_id"]
-    reason, note = "unknown", UNKNOWN_NOTE
+    reason, notes = "unknown", _ENDED
     if outcome.state == "cancelled":
-        reason, note = "canceled", CANCELLED_NOTE
+        reason, notes = "canceled", _CANCELLED
     elif outcome.state == "failed":
-        reason, note = "error", FAILED_NOTE
+        reason, notes = "error", _FAILED
+    running = notes.running
     if outcome.survivors:
         survivors = f" Still running, although killed: {', '.join(outcome.survivors)}."
-        note = messages.EndNote(note.text + survivors, note.summary + survivors)
-    messages.close_open(tx, workspace_id, run_id, reason, outcome.error, note)
-    messages.answer_open_calls(tx, workspace_id, run_id, note)
+        running = messages.EndNote(running.text + survivors, running.summary + survivors)
+    messages.close_open(tx, workspace_id, run_id, reason, outcome.error, running)
+    messages.answer_open_calls(tx, workspace_id, run_id, notes.not_started)
     last = tx.one(
         "SELECT id, reason FROM messages WHERE workspace_id = ? AND run_id = ? AND role = 'assistant' AND summary = 0"
         " AND reason IS NOT 'interrupted' ORDER BY seq DESC LIMIT 1",

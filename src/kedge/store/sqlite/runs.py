@@ -12,6 +12,7 @@ import msgspec
 
 from kedge.protocol.bounds import MAX_OPEN_RUNS
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy, TooMany
+from kedge.protocol.messages import INTERRUPTED
 from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, Submission
 from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
@@ -257,6 +258,7 @@ MAX_ATTEMPTS = 3  # a run that crashed the server three times would do so again 
 INTERRUPTED_NOTE = messages.EndNote(
     "Interrupted: the server stopped while this call was running. It may have had effects; it was not repeated.",
     "The server stopped while this was running. It may have had effects; it was not repeated.",
+    {INTERRUPTED: True},
 )
 
 
