@@ -37,6 +37,7 @@ class Driver:
     ) -> None:
         self.kedge = kedge
         self.config = Config(agent=AgentConfig(titles=False))  # beside the run, at any time: not in every count
+        self.today = date(2031, 2, 3)
         self.delays: list[float] = []
         self.agent = Agent(
             ModelClient(),
@@ -46,7 +47,7 @@ class Driver:
             tools=tools,
             selector=ModelSelector(Credentials(kedge.data / CREDENTIALS_FILE)),  # nothing of this machine
             retry=RetryPolicy(sleep=sleep or self._sleep, random=lambda: 1.0),
-            today=lambda: date(2031, 2, 3),
+            today=lambda: self.today,
         )
 
     async def __aenter__(self) -> Driver:

@@ -204,10 +204,6 @@ class TestSystem:
         assert "Say please." in system
         assert "Working directory" in system
 
-    async def test_a_plan_has_no_tools_that_edit(self, driver: Driver, model_server: ModelServer) -> None:
-        await driver.ask("go", options=RunOptions(mode="plan"))
-        assert "Only plan" in system_of(model_server.calls[0].body)
-
     async def test_a_rule_that_forbids_to_read_holds_in_the_workspace(
         self, kedge: Kedge, model_server: ModelServer
     ) -> None:

@@ -18,16 +18,8 @@ from kedge.agent.context_files import (
     read_context_files,
     user_config_directory,
 )
-from kedge.agent.system_prompt import (
-    MAX_CHANGES,
-    GitStates,
-    Role,
-    Surroundings,
-    build_system_prompt,
-    describe_repository,
-    load_prompt,
-    read_surroundings,
-)
+from kedge.agent.surroundings import MAX_CHANGES, Surroundings, describe_repository, read_surroundings
+from kedge.agent.system_prompt import Role, build_system_prompt
 from kedge.config.schema import AgentConfig, Config
 from tests.agent.driver import Driver
 from tests.support.harness import Kedge
@@ -131,7 +123,8 @@ class TestFiles:
         (tmp_path / "shared.md").write_text("for all projects")
         (repository / "AGENTS.md").symlink_to(tmp_path / "shared.md")
         for trusted, words in (((), LEADS_OUT), ((str(repository),), "for all projects")):
-            around = await read_surroundings(GitStates(), "s", repository, ENV, Config(trusted=trusted), TODAY)
+            config = Config(trusted=trusted)
+            around = await read_surroundings(repository, ENV, config, TODAY, scratch=tmp_path / "scratch")
             assert [file.text for file in around.files] == [words]
 
     def test_a_long_file_is_cut_and_says_so(self, tmp_path: Path) -> None:
@@ -139,7 +132,7 @@ class TestFiles:
         (file,) = read_context_files(tmp_path, NAMES, None)
         assert file.is_cut
         assert len(file.text.encode()) <= MAX_FILE_BYTES + 2
-        place = Surroundings(directory=tmp_path, today=TODAY, shell="sh", files=[file])
+        place = Surroundings(directory=str(tmp_path), today=TODAY, shell="sh", files=[file])
         assert "It goes on" in build_system_prompt(Role(), place)
 
     def test_all_together_are_bounded(self, repository: Path) -> None:
@@ -246,26 +239,8 @@ class TestRepository:
 
 
 class TestPrompt:
-    async def test_it_is_the_same_over_the_prompts_of_a_session(self, repository: Path) -> None:
-        known = GitStates()
-
-        async def told(session_id: str) -> str:
-            return build_system_prompt(
-                Role(), await read_surroundings(known, session_id, repository, ENV, Config(), TODAY)
-            )
-
-        before = await told("s")
-        (repository / "new").touch()
-        assert await told("s") == before
-        assert await told("another") != before
-        (repository / "AGENTS.md").write_text("Be kind.")
-        after = await told("s")
-        assert "Be kind." in after
-        for prompt in (before, after):
-            assert prompt.startswith(load_prompt("work")), "what changes least comes first"
-
     def test_a_tiny_model_gets_few_words(self, tmp_path: Path) -> None:
-        place = Surroundings(directory=tmp_path, today=TODAY, shell="sh", repository="Branch: main")
+        place = Surroundings(directory=str(tmp_path), today=TODAY, shell="sh", repository="Branch: main")
         assert len(build_system_prompt(Role(is_tiny=True, has_tools=False), place)) < 500
 
     async def test_the_workspaces_file_reaches_the_model(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.system_prompt import describe_repository
+from kedge.agent.surroundings import describe_repository
 from kedge.files import git_objects, listing
 from kedge.files.environment import LIST_PROGRAMS, disable_programs, find_program, harden_git_env, with_safe_path
 from kedge.tools.search.file_index import FileIndex

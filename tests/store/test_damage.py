@@ -167,6 +167,7 @@ async def test_a_full_and_sound_store_passes_its_check(tmp_path: Path) -> None:
             "INSERT INTO undos (workspace_id, session_id, state, cut, message_id, hides, plan)"
             " VALUES ('w', 's', 'undone', 1, 'm', 1, x'00')"
         )
+        place.store._db.execute("INSERT INTO surroundings (session_id, workspace_id, body) VALUES ('s', 'w', x'00')")
     with closing(sqlite3.connect(tmp_path / "kedge.db")) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         empty = [table for table in tables if db.execute(f"SELECT 1 FROM {table}").fetchone() is None]

@@ -14,19 +14,13 @@ def test_every_module_of_builtin_is_registered() -> None:
     assert modules == {path.stem for path in directory.glob("*.md")} == {tool.name for tool in TOOLS}
 
 
-def test_a_run_that_plans_has_no_tool_that_only_changes_something() -> None:
-    offered = {tool.name for tool in select_tools("prompt", "ask", "plan")}
-    assert {tool.name for tool in TOOLS if tool.is_read_only} | {"bash", "todos", "question"} == offered
-    assert offered - {tool.name for tool in select_tools("prompt", "ask", "plan", can_sandbox=False)} == {"bash"}
-
-
-def test_a_sub_agent_has_the_tools_that_change_nothing_and_starts_no_agent() -> None:
-    offered = {tool.name for tool in select_tools("agent", "ask", "ask")}
-    assert offered == {"view", "ls", "glob", "grep", "job_output", "fetch"}
+def test_a_sub_agent_has_the_tools_that_change_nothing_and_starts_neither_agents_nor_jobs() -> None:
+    offered = {tool.name for tool in select_tools("agent", "ask")}
+    assert offered == {"view", "ls", "glob", "grep", "fetch"}
 
 
 def test_only_a_run_that_a_person_answers_can_ask_questions() -> None:
     for permissions in ("allow", "deny"):
-        assert {tool.name for tool in TOOLS} - {tool.name for tool in select_tools("prompt", permissions, "ask")} == {
+        assert {tool.name for tool in TOOLS} - {tool.name for tool in select_tools("prompt", permissions)} == {
             "question"
         }

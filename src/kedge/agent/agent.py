@@ -11,7 +11,6 @@ from pathlib import Path
 from kedge.agent.logins import Logins
 from kedge.agent.retry import RetryPolicy
 from kedge.agent.summary import SummarizeTurn
-from kedge.agent.system_prompt import GitStates
 from kedge.agent.titles import Titles
 from kedge.agent.tool_context import MAX_CHARS, CallContext, TurnScope, remove_old_scratch, remove_scratch
 from kedge.agent.tool_params import describe_tool
@@ -80,7 +79,6 @@ class Agent:
                 jobs=self.jobs,
                 retry=retry,
                 today=today,
-                git_states=GitStates(),
                 titles=self.titles,
             )
         )

@@ -1,23 +1,26 @@
 """Context files: instructions for agents (such as `AGENTS.md`), of the user and of the project; and user commands.
 
 The order is from general to specific: the user's file, then those from the repository's root down to the workspace.
-An unreadable file never fails a run. In an untrusted repository, links out of it are not followed: they could point to
-a secret.
+Those of subdirectories are read when the model works there. An unreadable file never fails a run. In an untrusted
+repository, links out of it are not followed: they could point to a secret.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from kedge.config.schema import Config
 from kedge.files.safe_open import open_file
 from kedge.protocol.api import CommandSource, UserCommand
+from kedge.protocol.messages import Message, ToolResult, replace_surrogates
 
 MAX_FILE_BYTES = 64 * 1024  # about 16,000 tokens: the model can read the rest of a longer file when needed
 MAX_ALL_BYTES = 192 * 1024
@@ -26,10 +29,51 @@ GLOBAL_NAME = "AGENTS.md"
 LEADS_OUT = "[Not read: it is a link that leads out of the repository. The user can allow it with: kedge config trust]"
 
 
-class ContextFile(NamedTuple):
-    path: Path
+class ContextFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`others`: files with the same text, which is sent once. `digest` is that of the text before it was cut."""
+
+    path: str
     text: str
-    is_cut: bool
+    digest: str = ""
+    is_cut: bool = False
+    others: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, *self.others)
+
+
+NESTED = (
+    "\n\n[kedge: this part of the workspace has instructions of its own. They apply to everything in their directory"
+    " and below it.]\n\n"
+)
+
+
+def format_file(file: ContextFile, note: str = "") -> str:
+    """Return a section for the model; its heading ends with the note."""
+    others = f" (the same text is in {', '.join(file.others)})" if file.others else ""
+    cut = "\n[It goes on: read the file when you need the rest.]" if file.is_cut else ""
+    return f"# Instructions from {file.path}{others}{f', {note}' if note else ''}\n\n{file.text}{cut}"
+
+
+def cut_file(file: ContextFile, max_bytes: int) -> ContextFile:
+    text = file.text.encode()
+    if len(text) <= max_bytes:
+        return file
+    return msgspec.structs.replace(file, text=text[: max(max_bytes, 0)].decode("utf-8", "ignore"), is_cut=True)
+
+
+def find_shown_files(history: Iterable[Message]) -> dict[str, str]:
+    """Return the digests of the context files that results of tools have shown to the model, by path."""
+    shown: dict[str, str] = {}
+    for message in history:
+        for part in message.parts if message.role == "tool" else ():
+            match part:
+                case ToolResult(metadata={"instructions": {**files}}):
+                    shown |= {str(path): str(digest) for path, digest in files.items()}
+                case _:
+                    pass
+    return shown
 
 
 async def load_context_files(directory: Path, config: Config, env: Mapping[str, str]) -> list[ContextFile]:
@@ -63,12 +107,23 @@ def read_context_files(
             file = _read(path, None if is_trusted else within, seen, min(MAX_FILE_BYTES, left))
         except (OSError, RuntimeError, ValueError):
             continue  # missing, unreadable, a cycle of links, a name with a NUL
-        if file is not None:
+        if file is None:
+            continue
+        if (same := _find_same(file, found)) is not None:
+            found[same] = msgspec.structs.replace(found[same], others=(*found[same].others, file.path))
+        else:
             found.append(file)
             left -= len(file.text.encode())
         if left <= 0:
             break
     return found
+
+
+def _find_same(file: ContextFile, found: Sequence[ContextFile]) -> int | None:
+    """Return the index of a file with the same text. The rest of one that was cut is not known."""
+    if file.is_cut or file.text == LEADS_OUT:
+        return None
+    return next((i for i, each in enumerate(found) if each.text == file.text and not each.is_cut), None)
 
 
 def _list_candidates(
@@ -94,7 +149,7 @@ def _read(path: Path, within: Path | None, seen: set[tuple[int, int]], max_bytes
     """Read a context file. Returns None for one that was read before under another name, such as a link."""
     real = path.resolve(strict=True)
     if within is not None and not real.is_relative_to(within):
-        return ContextFile(path, LEADS_OUT, is_cut=False)
+        return ContextFile(_show(path), LEADS_OUT, "link")
     # Not blocking: a named pipe instead of a file must not delay a run.
     fd = open_file(real, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
@@ -102,9 +157,70 @@ def _read(path: Path, within: Path | None, seen: set[tuple[int, int]], max_bytes
         if not stat.S_ISREG(info.st_mode) or (info.st_dev, info.st_ino) in seen:
             return None
         seen.add((info.st_dev, info.st_ino))
-        data = file.read(max_bytes + 1)
+        data = file.read(MAX_FILE_BYTES + 1)
     text = _decode(data[:max_bytes]).strip()
-    return ContextFile(path, text, len(data) > max_bytes) if text else None
+    if not text:
+        return None
+    digest = hashlib.sha256(_decode(data).strip().encode()).hexdigest()
+    return ContextFile(_show(path), text, digest, is_cut=len(data) > max_bytes)
+
+
+def _show(path: Path) -> str:
+    return replace_surrogates(str(path))
+
+
+MAX_NESTED_BYTES = 16 * 1024  # of all that one result shows: about 4,000 tokens; less in a small context window
+MAX_NESTED_FILES = 4
+# Their files are of other projects: what these want is no instruction here.
+_FOREIGN = frozenset({".git", "node_modules", "site-packages", ".venv", "venv", "vendor", "third_party", ".tox"})
+
+
+def read_nested_files(
+    workspace: Path,
+    touched: Path,
+    names: Sequence[str],
+    known: Collection[str],
+    is_hidden: Callable[[str], bool] | None = None,
+    max_bytes: int = MAX_NESTED_BYTES,
+) -> list[ContextFile]:
+    """Return the context files from below the workspace's root down to a path whose digests are not `known`.
+
+    `workspace` and `touched` are resolved. Links that lead out of the workspace are not followed, and `touched` itself
+    is left out: the call is about it.
+    """
+    if not touched.is_relative_to(workspace):
+        return []
+    lower = touched.relative_to(workspace).parts if touched.is_dir() else touched.relative_to(workspace).parts[:-1]
+    if _FOREIGN.intersection(lower):
+        return []
+    found: list[ContextFile] = []
+    seen: set[tuple[int, int]] = set()
+    left = min(max_bytes, MAX_NESTED_BYTES)
+    for depth in range(1, len(lower) + 1):
+        for path in (workspace.joinpath(*lower[:depth], name) for name in names):
+            if left <= 0 or len(found) == MAX_NESTED_FILES:
+                return found
+            try:
+                file = None if is_hidden and is_hidden(str(path.resolve())) else _read(path, workspace, seen, left)
+            except (OSError, RuntimeError, ValueError):
+                continue
+            if file is None or file.text == LEADS_OUT or file.digest in known or path == touched:
+                continue
+            if _find_same(file, found) is None:
+                found.append(file)
+                left -= len(file.text.encode())
+    return found
+
+
+def read_written_file(workspace: Path, path: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return the digest of a context file that a tool has just written, by its path; empty for any other file."""
+    if not any(path.parts[-len(Path(name).parts) :] == Path(name).parts for name in names):
+        return {}
+    try:
+        file = _read(path, workspace, set(), MAX_FILE_BYTES)
+    except (OSError, RuntimeError, ValueError):
+        return {}
+    return {} if file is None else {file.path: file.digest}
 
 
 def _decode(data: bytes) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeGuard
 
 import msgspec
 
+from kedge.agent.context_files import NESTED
 from kedge.agent.history_size import count_chars, count_request_chars
 from kedge.config.schema import AgentConfig
 from kedge.models.values import CHARS_PER_TOKEN, Endpoint, ModelInfo, StepRequest, estimate_tokens
@@ -169,16 +170,23 @@ def _shorten_message(message: Message, limit: int) -> Message:
 
 
 def _shorten_result(result: ToolResult, kept_chars: int) -> str:
-    """Return the beginning and the end of an old result, in whole lines where they are short."""
-    content = result.content
+    """Return the beginning and the end of an old result, in whole lines where they are short.
+
+    Instructions of a directory that follow it are kept whole: they are shown once.
+    """
+    content, mark, instructions = result.content, "", ""
+    if result.metadata and "instructions" in result.metadata:
+        content, mark, instructions = content.rpartition(NESTED) if NESTED in content else (content, "", "")
+        if len(content) <= kept_chars:
+            return result.content
     head, tail = cut_at_lines(content, kept_chars * 3 // 4, kept_chars // 4)
     if (saved := SAVED_OUTPUT.search(content)) is not None:
         again = f"All of it is in {saved[0]}: use view with an offset, or grep."
     else:
         again = f"Call {result.name} again if you need it."
     cut = len(content) - len(head) - len(tail)
-    mark = f"[kedge: {cut:,} characters of this earlier result are left out here, to save room. {again}]"
-    return f"{head}\n{mark}\n\n{tail}"
+    left_out = f"[kedge: {cut:,} characters of this earlier result are left out here, to save room. {again}]"
+    return f"{head}\n{left_out}\n\n{tail}{mark}{instructions}"
 
 
 def _is_long(part: Part, limit: int) -> TypeGuard[ToolResult]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from kedge.agent.context_files import NESTED, format_file, read_nested_files, read_written_file
 from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output
 from kedge.agent.tool_params import decode_params, explain_unknown_tool
 from kedge.agent.turn_state import DENIED, REPEAT_WARNING, WARN_AT_REPEATS, PastCall, Step, count_repeats
@@ -27,7 +28,7 @@ from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.describe import explain_refusal
 from kedge.tools.permissions.judge import Judge
-from kedge.tools.permissions.policy import Allow, Ask, Deny
+from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Deny
 from kedge.tools.port import Access, Output, RunAs, Tool
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class _Permission(NamedTuple):
     run_as: RunAs = "approved"
     readable: tuple[str, ...] = ()
     path: Path | None = None  # the path that was checked; each tool accesses one at most
+    directory: Path | None = None  # where a command starts
 
 
 class _ApprovedCall(NamedTuple):
@@ -68,6 +70,13 @@ class _ApprovedCall(NamedTuple):
     params: msgspec.Struct
     permission: _Permission
     answer: Answer | None = None
+
+
+class _Instructions(NamedTuple):
+    """Context files that follow a result: their text for the model, and their digests by path."""
+
+    text: str = ""
+    digests: Mapping[str, str] = {}
 
 
 class ToolRunner:
@@ -117,9 +126,10 @@ class ToolRunner:
             context.run_as, context.readable_paths = approved.permission.run_as, approved.permission.readable
             context.approved_path = approved.permission.path
             output = await _contain_errors(call.name, lambda: self._run_tool(approved, context))
+            instructions = _Instructions() if output.is_error else await self._find_instructions(approved)
         else:
-            output = approved
-        await self._finish(call, writer, output)
+            output, instructions = approved, _Instructions()
+        await self._finish(call, writer, output, instructions)
 
     async def _run_tool(self, approved: _ApprovedCall, context: CallContext) -> Output:
         """Run the tool. If it may change any file, compare the workspace before and after to record the changes."""
@@ -128,6 +138,23 @@ class ToolRunner:
         env, max_bytes = self._scope.env, self._scope.config.files.max_bytes
         async with self._ctx.watch_files(env, max_bytes):
             return await approved.tool.run(context, approved.params)
+
+    async def _find_instructions(self, approved: _ApprovedCall) -> _Instructions:
+        """Return the instructions of the directory in which the call worked, unless the model has seen them."""
+        scope, permission = self._scope, approved.permission
+        names, known = scope.config.agent.context_files, scope.shown_instructions
+        if (touched := permission.path or permission.directory) is None:
+            return _Instructions()
+        files = await asyncio.to_thread(
+            *(read_nested_files, scope.directory, touched, names, frozenset(known.values()), scope.is_hidden),
+            scope.max_result_chars // 4,
+        )
+        shown = [file for file in files if file.digest not in known.values()]  # a parallel call may have shown one
+        digests = {file.path: file.digest for file in shown}
+        if permission.path is not None and not approved.tool.is_read_only:  # the model knows what it has written
+            digests |= await asyncio.to_thread(read_written_file, scope.directory, permission.path, names)
+        known |= digests
+        return _Instructions(NESTED + "\n\n".join(map(format_file, shown)) if shown else "", digests)
 
     async def _prepare(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _ApprovedCall | Output:
         """Decode the call and get its permission; return the result of a call that cannot run."""
@@ -158,6 +185,8 @@ class ToolRunner:
         self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct
     ) -> _Permission | Output:
         """Return the permission for every access of the call, or the result that says why it was denied."""
+        if self._judge.mode == "plan" and tool.facts.changes in ("files", "processes"):
+            return _deny(f"Refused: {PLANNING}. Describe the change in your plan instead.", "mode")
         if tool.list_access is None:
             return _Permission()
         accesses = await tool.list_access(self._scope, params)
@@ -181,14 +210,25 @@ class ToolRunner:
             problem = f"What `{tool.name}` would touch changed meanwhile."
             return _fail(f"{problem} Make the call again.", problem.replace("`", ""))
         if run_as == "sandboxed":
-            return _Permission(changes_nothing=True, run_as=run_as, readable=readable, path=_find_path(accesses))
+            return _Permission(
+                changes_nothing=True,
+                run_as=run_as,
+                readable=readable,
+                path=_find_path(accesses),
+                directory=self._find_directory(accesses),
+            )
         changes_nothing = await asyncio.to_thread(self._judge.changes_nothing, tool.name, accesses)
         return _Permission(
             may_run_unsandboxed=any(access.sandbox_problem for access in accesses),
             changes_nothing=changes_nothing,
             run_as=run_as,
             path=_find_path(accesses),
+            directory=self._find_directory(accesses),
         )
+
+    def _find_directory(self, accesses: Sequence[Access]) -> Path | None:
+        given = next((access.params.get("working_dir") for access in accesses if access.kind == "execute"), None)
+        return Path(self._scope.directory, given) if isinstance(given, str) else None
 
     async def _ask_permission(self, message_id: str, call: ToolCall, access: Access, asked: Ask) -> Output | None:
         """Ask a person for permission; return None if it was given, else the call's result."""
@@ -216,7 +256,7 @@ class ToolRunner:
             metadata={DENIED: answer.by},
         )
 
-    async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
+    async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output, instructions: _Instructions) -> None:
         if len(output.content) > self._scope.max_result_chars:  # written to a file
             output = await asyncio.to_thread(limit_output, output, self._scope)
         else:
@@ -225,6 +265,9 @@ class ToolRunner:
         self._past_calls.append(PastCall(call.name, call.input, content))
         if (repeats := count_repeats(self._past_calls)) >= WARN_AT_REPEATS:
             content += REPEAT_WARNING.format(repeats=repeats)
+        content += instructions.text
+        if instructions.digests:
+            metadata = {**(metadata or {}), "instructions": instructions.digests}
         if len(content) > len(output.content):
             metadata = {**(metadata or {}), "shown_chars": len(output.content)}
         await writer.finish(content, is_error=output.is_error, metadata=metadata, images=output.images)

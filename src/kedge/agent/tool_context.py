@@ -57,6 +57,7 @@ class TurnScope:
         self.max_result_chars = min(max_result_chars, MAX_CHARS)
         self.known_files: MutableMapping[str, str] = {}
         self.unviewed_files: MutableSet[str] = set()
+        self.shown_instructions: dict[str, str] = {}  # digests of context files by path, as the model last saw them
         self.scratch = scratch_directory(data_dir, self.session_id)  # created on first use
         self.approved_path = None  # set for each call
         self.is_hidden: Callable[[str], bool] | None = None

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kedge.agent.context_files import find_shown_files
 from kedge.agent.context_window import fit_request, is_nearly_full, max_result_chars
 from kedge.agent.step import ContextFull, RunLimits, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, summarize
-from kedge.agent.system_prompt import Role, build_system_prompt, read_surroundings
+from kedge.agent.surroundings import SessionSurroundings, read_surroundings
+from kedge.agent.system_prompt import Role, build_system_prompt, load_prompt
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import TurnScope
 from kedge.agent.tool_params import describe_tool
@@ -34,12 +36,11 @@ from kedge.engine.turn import TurnContext
 from kedge.files.environment import drop_invalid_variables, with_safe_path
 from kedge.models.values import ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, text_of
-from kedge.protocol.runs import Mode
+from kedge.tools.permissions.describe import describe_permissions
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import read_grants
 from kedge.tools.port import Tool
 from kedge.tools.registry import select_tools
-from kedge.tools.sandbox.sandbox import can_sandbox_read_only
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
@@ -50,6 +51,7 @@ MAX_EMPTY_ANSWERS = 2  # in a row: the model is asked again once
 
 class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
     system: str
+    surroundings: SessionSurroundings
     tools: Sequence[ToolSpec]
     scope: TurnScope
     tool_runner: ToolRunner
@@ -105,6 +107,7 @@ class _Turn:
     async def _run_calls(self, step: Step, history: list[Message]) -> None:
         setup = await self._get_setup(history)
         setup.scope.learn_history(history)
+        setup.scope.shown_instructions = setup.surroundings.list_digests() | find_shown_files(history)
         past_calls = find_past_calls(history, self._run_id)
         await setup.tool_runner.run(step, past_calls)
 
@@ -118,6 +121,8 @@ class _Turn:
         if is_nearly_full(history, setup.step_runner.endpoint.info, setup.scope.config.agent):
             await self._summarize(history, "full")
             history = await self._ctx.history()
+        if not setup.step_runner.endpoint.info.is_tiny:
+            await setup.surroundings.note_changes(history)
         messages = history
         if count_empty_answers(history, self._run_id):
             await self._announce_empty_answer()
@@ -138,6 +143,7 @@ class _Turn:
 
     def _build_request(self, setup: _TurnSetup, history: Sequence[Message]) -> StepRequest:
         endpoint = setup.step_runner.endpoint
+        history = setup.surroundings.add_notes(history)
         return StepRequest(
             system=setup.system,
             history=history if self._schema is None else self._schema.add_corrections(history, self._run_id),
@@ -192,10 +198,12 @@ class _Turn:
         judge = await _create_judge(ctx, scope)
         scope.is_hidden = judge.is_hidden
         scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
-        tools = await self._select_tools(endpoint.info, judge.mode)
+        tools = self._select_tools(endpoint.info)
+        surroundings = await self._load_surroundings(scope, judge, tools, history)
         await models.report_other_effort(endpoint, has_tools=bool(tools))
         return _TurnSetup(
-            system=await self._build_system(scope, endpoint.info, judge.mode, has_tools=bool(tools)),
+            system=self._build_system(surroundings, endpoint.info, has_tools=bool(tools)),
+            surroundings=surroundings,
             tools=[describe_tool(tool) for tool in tools],
             scope=scope,
             tool_runner=ToolRunner(ctx, scope, {tool.name: tool for tool in tools}, judge),
@@ -204,28 +212,49 @@ class _Turn:
             keys=keys,
         )
 
-    async def _select_tools(self, info: ModelInfo, mode: Mode) -> Sequence[Tool]:
+    def _select_tools(self, info: ModelInfo) -> Sequence[Tool]:
         if not info.tools or info.is_tiny:
             return ()
         run = self._ctx.run
-        can_sandbox = mode != "plan" or await asyncio.to_thread(can_sandbox_read_only)
-        return select_tools(run.kind, run.permissions, mode, self._deps.tools, can_sandbox=can_sandbox)
+        return select_tools(run.kind, run.permissions, self._deps.tools)
 
-    async def _build_system(self, scope: TurnScope, info: ModelInfo, mode: Mode, *, has_tools: bool) -> str:
-        ctx, deps = self._ctx, self._deps
-        surroundings = await read_surroundings(
-            deps.git_states, scope.session_id, scope.directory, scope.env, scope.config, deps.today()
+    async def _load_surroundings(
+        self, scope: TurnScope, judge: Judge, tools: Sequence[Tool], history: list[Message]
+    ) -> SessionSurroundings:
+        ctx = self._ctx
+        permissions = ""
+        if tools and ctx.run.kind != "agent":
+            permissions = await _describe_permissions(ctx, scope, judge, tools)
+        current = await read_surroundings(
+            scope.directory,
+            scope.env,
+            scope.config,
+            self._deps.today(),
+            scratch=scope.scratch,
+            permissions=permissions,
         )
+        is_new = not any(message.role == "assistant" for message in history)
+        return await SessionSurroundings.load(ctx, current, scope.env, is_new=is_new)
+
+    def _build_system(self, surroundings: SessionSurroundings, info: ModelInfo, *, has_tools: bool) -> str:
+        ctx = self._ctx
         role = Role(
             is_sub_agent=ctx.run.kind == "agent",
             is_tiny=info.is_tiny,
             has_tools=has_tools,
-            mode=mode,
             is_attended=ctx.run.permissions == "ask",
             own=ctx.options.system,
             output_schema=self._schema and self._schema.text,
         )
-        return build_system_prompt(role, surroundings)
+        return build_system_prompt(role, surroundings.first)
+
+
+async def _describe_permissions(ctx: TurnContext, scope: TurnScope, judge: Judge, tools: Sequence[Tool]) -> str:
+    names = [tool.name for tool in tools]
+    text = await asyncio.to_thread(
+        describe_permissions, judge, names, scope.sandbox, is_attended=ctx.run.permissions == "ask"
+    )
+    return f"{text}\n\n{load_prompt('plan')}" if judge.mode == "plan" else text
 
 
 _CUT_OFF_ANSWER: dict[FinishReason, str] = {

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
-from kedge.agent.system_prompt import GitStates
 from kedge.agent.titles import Titles
 from kedge.config.schema import Config, Configure, Effort
 from kedge.engine.errors import TurnFailed
@@ -37,7 +36,6 @@ class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
     jobs: WorkspaceJobs
     retry: RetryPolicy
     today: Callable[[], date]
-    git_states: GitStates
     titles: Titles
 
 

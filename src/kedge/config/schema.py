@@ -88,7 +88,11 @@ class AgentConfig(_Table, frozen=True, kw_only=True):
     titles: Annotated[bool, Meta(description="let the small model write session titles", extra=ANYONE)] = True
     context_files: Annotated[
         tuple[str, ...],
-        Meta(description="instruction files, read from the workspace and the directories above it", extra=STRICTER),
+        Meta(
+            description="instruction files, read from the workspace, the directories above it, and those below it when"
+            " the model works there",
+            extra=STRICTER,
+        ),
     ] = (
         "AGENTS.md",
         "CLAUDE.md",

@@ -195,6 +195,23 @@ class TurnContext:
         claim = self._claim
         return await retry_store(lambda: self._store.session(claim.workspace_id, claim.session_id))
 
+    async def surroundings(self) -> bytes | None:
+        """Return what `keep_surroundings` stored; None before that."""
+        return await retry_store(lambda: self._store.surroundings(self._claim.session_id))
+
+    async def keep_surroundings(self, body: bytes) -> bytes:
+        """Store the surroundings as the session first saw them; returns those that are stored, which never change."""
+        self._turn_writer.check_claim()
+        return await retry_store(lambda: self._store.keep_surroundings(self._claim, body))
+
+    async def notes(self) -> dict[str, bytes]:
+        """Return the session's notes for the model by the message that each is sent with, oldest first."""
+        return await retry_store(lambda: self._store.notes(self._claim.session_id))
+
+    async def add_note(self, message_id: str, body: bytes) -> None:
+        self._turn_writer.check_claim()
+        await retry_store(lambda: self._store.add_note(self._claim, message_id, body))
+
     async def retitle(self, expected: str, title: str) -> bool:
         """Rename the session if its title is still `expected`; returns whether it was. Also works after the turn."""
         check_title(title)

@@ -34,7 +34,7 @@ _ROWS = (
     ToolFacts("multiedit", "files", "path"),
     ToolFacts("write", "files", "path"),
     ToolFacts("bash", "anything", "command"),
-    ToolFacts("job_output", "nothing"),
+    ToolFacts("job_output", "nothing", for_sub_agents=False),  # they start no jobs
     ToolFacts("job_kill", "processes"),
     ToolFacts("fetch", "nothing", "domain"),
     ToolFacts("download", "files", "path"),

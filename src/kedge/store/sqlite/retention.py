@@ -30,6 +30,7 @@ _WORKSPACE_TABLES = (
     ("undos", "rowid", ""),
     ("file_work", "rowid", ""),
     ("unwatched", "run_id", ""),
+    ("surroundings", "rowid", ""),
     ("sessions", "rowid", " AND deleting = 1"),
 )
 

@@ -9,10 +9,10 @@ from msgspec import UNSET
 from kedge.protocol.errors import Conflict, NotFound
 from kedge.protocol.events import ConfigChanged, encode
 from kedge.protocol.sessions import Session, SessionChange, Workspace
-from kedge.store.port import WorkspaceState
+from kedge.store.port import Claim, WorkspaceState
 from kedge.store.sqlite import requests, runs, undos
 from kedge.store.sqlite.changes import FAMILY
-from kedge.store.sqlite.rows import append_session_event, get_session, session_of
+from kedge.store.sqlite.rows import append_session_event, claimed_run, get_session, session_of
 from kedge.store.sqlite.writer import Transaction
 
 
@@ -107,7 +107,7 @@ def end_delete(tx: Transaction, workspace_id: str, session_id: str) -> None:
         if row is not None:
             seq = tx.next_seq(workspace_id)
             tx.execute("UPDATE sessions SET deleted_seq = ?, deleted_at = ? WHERE id = ?", seq, tx.now, each)
-            for table in ("changes", "undos", "file_work", "unwatched"):  # no event refers to them
+            for table in ("changes", "undos", "file_work", "unwatched", "surroundings"):  # no event refers to them
                 tx.execute(f"DELETE FROM {table} WHERE session_id = ?", each)
             append_session_event(tx, workspace_id, each, "deleted", seq)
 
@@ -129,6 +129,40 @@ def list_sessions(db: sqlite3.Connection, workspace_id: str, query: str, limit: 
         (workspace_id, pattern, limit),
     ).fetchall()
     return [session_of(row) for row in rows]
+
+
+def keep_surroundings(tx: Transaction, claim: Claim, body: bytes) -> bytes:
+    """Store what the session first saw of its surroundings; returns what is stored, which never changes."""
+    claimed_run(tx, claim)
+    tx.execute(
+        "INSERT INTO surroundings (session_id, workspace_id, body) VALUES (?, ?, ?)"
+        " ON CONFLICT (session_id) DO NOTHING",
+        *(claim.session_id, claim.workspace_id, body),
+    )
+    return tx.get("SELECT body FROM surroundings WHERE session_id = ?", claim.session_id)["body"]
+
+
+def surroundings(db: sqlite3.Connection, session_id: str) -> bytes | None:
+    row = db.execute("SELECT body FROM surroundings WHERE session_id = ?", (session_id,)).fetchone()
+    return None if row is None else row["body"]
+
+
+def add_note(tx: Transaction, claim: Claim, message_id: str, body: bytes) -> None:
+    """Add a note for the model to a message that has none."""
+    claimed_run(tx, claim)
+    tx.execute(
+        "UPDATE messages SET note = ? WHERE id = ? AND session_id = ? AND note IS NULL",
+        *(body, message_id, claim.session_id),
+    )
+
+
+def notes(db: sqlite3.Connection, session_id: str) -> dict[str, bytes]:
+    """Return the notes of a session by their message, oldest first."""
+    rows = db.execute(
+        "SELECT id, note FROM messages WHERE session_id = ? AND note IS NOT NULL AND undone = 0 ORDER BY seq",
+        (session_id,),
+    )
+    return {row["id"]: row["note"] for row in rows}
 
 
 def _require_workspace(tx: Transaction, workspace_id: str) -> None:

@@ -222,6 +222,20 @@ class SqliteStore:
     async def append_agent_event(self, claim: Claim, event: AgentEvent) -> None:
         await self._writer.write("agent_event", messages.append_agent_event, claim, event)
 
+    # what the model is told beside the conversation
+
+    async def keep_surroundings(self, claim: Claim, body: bytes) -> bytes:
+        return await self._writer.write("keep_surroundings", sessions.keep_surroundings, claim, body)
+
+    async def surroundings(self, session_id: str) -> bytes | None:
+        return await self._readers.read(sessions.surroundings, session_id)
+
+    async def add_note(self, claim: Claim, message_id: str, body: bytes) -> None:
+        await self._writer.write("add_note", sessions.add_note, claim, message_id, body)
+
+    async def notes(self, session_id: str) -> dict[str, bytes]:
+        return await self._readers.read(sessions.notes, session_id)
+
     # requests to a person
 
     async def ask(

@@ -207,6 +207,12 @@ def fork(tx: Transaction, workspace_id: str, session_id: str, message_id: str) -
         " SELECT ?, workspace_id, substr(title, 1, ?) || ?, ?, ?, ?, model, effort FROM sessions WHERE id = ?",
         *(fork_id, MAX_TITLE_CHARS - len(SUFFIX), SUFFIX, tx.now, tx.now, seq, session_id),
     )
+    # The same system prompt, and so the same prefix for the provider's cache.
+    tx.execute(
+        "INSERT INTO surroundings (session_id, workspace_id, body)"
+        " SELECT ?, workspace_id, body FROM surroundings WHERE session_id = ?",
+        *(fork_id, session_id),
+    )
     session = append_session_event(tx, workspace_id, fork_id, "created", seq)
     copier = _Copier(tx, workspace_id, fork_id)
     messages = tx.all(
@@ -249,9 +255,10 @@ class _Copier:
         copy_id = self._messages[row["id"]] = tx.new_id()
         tx.execute(
             "INSERT INTO messages (id, workspace_id, session_id, run_id, role, model, summary, created_at, seq, reason,"
-            " hidden, call_message_id, call_id, call_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " hidden, note, call_message_id, call_id, call_name)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             *(copy_id, self._workspace_id, self._session_id, self._map_run(row["run_id"]), row["role"], row["model"]),
-            *(row["summary"], row["created_at"], seq, row["reason"], row["hidden"]),
+            *(row["summary"], row["created_at"], seq, row["reason"], row["hidden"], row["note"]),
             *(self._messages.get(row["call_message_id"]), row["call_id"], row["call_name"]),
         )
         tx.execute(

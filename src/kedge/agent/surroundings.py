@@ -1,0 +1,285 @@
+"""What the model of a session knows of its surroundings: git state, date, instructions, and what it may do.
+
+They are stored as the session first saw them, so that its system prompt stays the same for its whole life, also after a
+restart: providers cache a prefix that stays the same, and what the model itself changes later is not taken for what was
+there before. What changes is told in notes, each sent with the message at the end of the conversation at that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kedge.agent.context_files import (
+    MAX_FILE_BYTES,
+    ContextFile,
+    cut_file,
+    find_shown_files,
+    format_file,
+    load_context_files,
+    repository_levels,
+)
+from kedge.config.schema import Config
+from kedge.engine.turn import TurnContext
+from kedge.files.environment import (
+    GIT_OPTIONS,
+    LIST_PROGRAMS,
+    disable_programs,
+    drop_invalid_variables,
+    find_program,
+    harden_git_env,
+    with_safe_path,
+)
+from kedge.models.wires.history import is_summary
+from kedge.protocol.messages import Message, Part, Text, replace_surrogates
+from kedge.tools.process.spawn import find_shell
+
+_NOTE = "<system-note>\n{text}\n</system-note>"
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    directory: str
+    today: date
+    shell: str  # that runs the commands
+    platform: str = ""
+    permissions: str = ""  # what the model may do; empty if it has no tools
+    files: Sequence[ContextFile] = ()
+    repository: str | None = None
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text for the model, and what it tells: fields that did not change are empty."""
+
+    text: str
+    today: date | None = None
+    permissions: str = ""
+    files: Mapping[str, str] = {}  # digests by path; empty for a removed file
+
+
+class _Told(NamedTuple):
+    today: date
+    permissions: str
+    files: Mapping[str, str]
+
+
+class SessionSurroundings:
+    """The surroundings that a session first saw, those of this turn, and the notes on the difference."""
+
+    def __init__(self, ctx: TurnContext, first: Surroundings, current: Surroundings, notes: dict[str, Note]) -> None:
+        self.first = first
+        self._ctx = ctx
+        self._current = current
+        self._notes = notes
+
+    @classmethod
+    async def load(
+        cls, ctx: TurnContext, current: Surroundings, env: Mapping[str, str], *, is_new: bool
+    ) -> SessionSurroundings:
+        """Read what the session first saw, or store the current surroundings as that.
+
+        `is_new`: nothing has happened in the session yet, so the state of the repository is that of its beginning.
+        """
+        stored = await ctx.surroundings()
+        if stored is None:
+            repository = await describe_repository(ctx.directory, env) if is_new else None
+            stored = await ctx.keep_surroundings(
+                msgspec.json.encode(msgspec.structs.replace(current, repository=repository))
+            )
+        notes = {message_id: msgspec.json.decode(body, type=Note) for message_id, body in (await ctx.notes()).items()}
+        return cls(ctx, msgspec.json.decode(stored, type=Surroundings), current, notes)
+
+    async def note_changes(self, history: Sequence[Message]) -> None:
+        """Store a note with the prompt or summary at the end of the conversation if the model must be told something.
+
+        Earlier messages get none: their place in the provider's cache would be lost.
+        """
+        last = history[-1]
+        if last.id in self._notes or not (last.role == "user" or is_summary(last)):
+            return
+        note = _describe_changes(self._find_told(history), self._current)
+        if note is not None:
+            await self._ctx.add_note(last.id, msgspec.json.encode(note))
+            self._notes[last.id] = note
+
+    def add_notes(self, history: Sequence[Message]) -> Sequence[Message]:
+        """Return the history with its notes: in front of a prompt, and behind a summary."""
+        if not self._notes:
+            return history
+        return [
+            _add_note(message, self._notes[message.id]) if message.id in self._notes else message for message in history
+        ]
+
+    def list_digests(self) -> dict[str, str]:
+        """Return the digests of the context files that the system prompt and the notes tell, by path."""
+        return _list_digests(self.first.files) | _list_digests(self._current.files)
+
+    def _find_told(self, history: Sequence[Message]) -> _Told:
+        """Return what the model knows by the system prompt, and by the notes and results that it still sees."""
+        today, permissions = self.first.today, self.first.permissions
+        files = _list_digests(self.first.files)
+        current = _list_digests(self._current.files)
+        for message in history:
+            if (note := self._notes.get(message.id)) is not None:
+                today, permissions = note.today or today, note.permissions or permissions
+                files |= note.files
+            files |= {path: digest for path, digest in find_shown_files([message]).items() if path in current}
+        return _Told(today, permissions, files)
+
+
+def _describe_changes(told: _Told, current: Surroundings) -> Note | None:
+    digests = _list_digests(current.files)
+    changed = {path: digest for path, digest in digests.items() if told.files.get(path) != digest}
+    removed = [path for path, digest in told.files.items() if digest and path not in digests]
+    sections: list[str] = []
+    is_other_day = current.today != told.today
+    if is_other_day:
+        sections.append(f"The date is now {current.today.isoformat()}.")
+    permissions = current.permissions if current.permissions != told.permissions else ""
+    if permissions:
+        sections.append(f"What you may do has changed. From now on, instead of what was said before: {permissions}")
+    if removed:
+        sections.append(f"Removed, so that their instructions no longer apply: {', '.join(removed)}")
+    left = MAX_FILE_BYTES
+    for file in current.files:
+        if changed.keys() & set(file.paths):
+            shown = cut_file(file, left)
+            left -= len(shown.text.encode())
+            sections.append(format_file(shown, "as they are now"))
+    if not sections:
+        return None
+    return Note(
+        _NOTE.format(text="\n\n".join(sections)),
+        current.today if is_other_day else None,
+        permissions,
+        {**changed, **dict.fromkeys(removed, "")},
+    )
+
+
+def _list_digests(files: Sequence[ContextFile]) -> dict[str, str]:
+    return {path: file.digest for file in files for path in file.paths}
+
+
+def _add_note(message: Message, note: Note) -> Message:
+    parts: list[Part] = [Text(note.text), *message.parts]
+    if message.summary:
+        parts = [*message.parts[:-1], Text(f"\n\n{note.text}"), message.parts[-1]]
+    return msgspec.structs.replace(message, parts=parts)
+
+
+async def read_surroundings(
+    directory: Path, env: Mapping[str, str], config: Config, today: date, *, scratch: Path, permissions: str = ""
+) -> Surroundings:
+    """Return the surroundings of now, without the state of the repository."""
+    files, shell = await asyncio.gather(
+        load_context_files(directory, config, env), asyncio.to_thread(find_shell, env, directory, scratch)
+    )
+    return Surroundings(
+        directory=replace_surrogates(str(directory)),
+        today=today,
+        shell=Path(shell).name,
+        platform=_platform(),
+        permissions=permissions,
+        files=files,
+    )
+
+
+@cache
+def _platform() -> str:
+    return f"{platform.system()} {platform.machine()}".strip()
+
+
+KILL_S = 0.5  # for a killed git to exit
+LIMIT_S = 1.0  # a slower repository is reported without its state
+MAX_CHANGES = 20
+COMMITS = 5
+MAX_LINE = 160
+MAX_OUTPUT_BYTES = 64 * 1024
+NO_GIT = "A git repository; git itself cannot be run here."
+
+_STATUS = ("status", "--porcelain=v1", "--branch", "--ignore-submodules=dirty")
+_LOG = ("log", f"-{COMMITS}", "--format=%h %s", "--no-show-signature")
+
+
+async def describe_repository(directory: Path, env: Mapping[str, str]) -> str | None:
+    """Return a few lines about branch, changes and last commits for the model; None if there is no repository."""
+    if not await asyncio.to_thread(_is_repository, directory):
+        return None
+    clean = {**harden_git_env(drop_invalid_variables(env)), "LC_ALL": "C"}
+    clean = await asyncio.to_thread(with_safe_path, clean, directory)
+    program = await asyncio.to_thread(find_program, "git", clean, directory)
+    if program is None:
+        return NO_GIT
+    git = partial(_run_git, program, directory)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            clean = disable_programs(clean, await git(clean, *LIST_PROGRAMS) or "")
+            status, commits = await asyncio.gather(git(clean, *_STATUS), git(clean, *_LOG))
+    except TimeoutError:
+        return "A git repository; its state could not be read in time."
+    except OSError:
+        return NO_GIT
+    return _format_state(status, commits) if status is not None else None
+
+
+def _is_repository(directory: Path) -> bool:
+    return any((level / ".git").exists() for level in repository_levels(directory))
+
+
+def _format_state(status: str, commits: str | None) -> str:
+    head, *changes = status.splitlines() or ["## ?"]
+    lines = [f"Branch: {_shorten(head.removeprefix('## '))}"]
+    if changes:
+        lines.append(f"Changed files ({len(changes)}):")
+        lines += [f"  {_shorten(change)}" for change in changes[:MAX_CHANGES]]
+        if len(changes) > MAX_CHANGES:
+            lines.append(f"  … and {len(changes) - MAX_CHANGES} more")
+    else:
+        lines.append("No uncommitted changes.")
+    if commits:
+        lines.append("Last commits:")
+        lines += [f"  {_shorten(commit)}" for commit in commits.splitlines()]
+    return "\n".join(lines)
+
+
+async def _run_git(program: str, directory: Path, env: Mapping[str, str], *args: str) -> str | None:
+    """Return git's output; None if it fails, as in a repository without a commit."""
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *GIT_OPTIONS,
+        *("-c", "core.quotePath=false"),
+        *args,
+        cwd=directory,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    try:
+        output = b""
+        while len(output) < MAX_OUTPUT_BYTES and (piece := await process.stdout.read(MAX_OUTPUT_BYTES)):
+            output += piece
+        is_cut = len(output) >= MAX_OUTPUT_BYTES
+        if is_cut:
+            process.kill()
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            with contextlib.suppress(TimeoutError):  # a process that cannot be killed
+                async with asyncio.timeout(KILL_S):
+                    await process.wait()
+    return output.decode("utf-8", "replace") if code == 0 or is_cut else None
+
+
+def _shorten(line: str) -> str:
+    return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
