@@ -8,10 +8,11 @@ from pathlib import Path
 
 from kedge.agent.agent import Agent
 from kedge.agent.tool_context import SCRATCH_KEPT_S, remove_old_scratch, scratch_directory
+from kedge.config.schema import Config
 
 
 async def test_a_deleted_session_leaves_nothing_of_what_its_commands_said(tmp_path: Path) -> None:
-    agent = Agent(data_dir=tmp_path, environ={})
+    agent = Agent(data_dir=tmp_path, environ={}, configure=lambda _directory, _env: Config())
     for session_id in ("gone", "stays"):
         directory = scratch_directory(tmp_path, session_id)
         directory.mkdir(parents=True)

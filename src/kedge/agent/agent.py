@@ -48,7 +48,7 @@ class Agent:
         *,
         environ: Mapping[str, str] = os.environ,
         data_dir: Path | None = None,
-        configure: Configure | None = None,
+        configure: Configure,
         tools: Sequence[Tool] = TOOLS,
         selector: ModelSelector | None = None,
         retry: RetryPolicy | None = None,
@@ -58,7 +58,7 @@ class Agent:
         self._embedded = EmbeddedModels(data_dir)
         self._models = models or ModelClient(local=self._embedded)
         self._environ = environ
-        self._configure = configure or _default_configure()
+        self._configure = configure
         selector = selector or ModelSelector(Credentials(data_dir / CREDENTIALS_FILE), self._embedded, LocalServers())
         self._selector = selector
         self._listing = Listing(self._models, selector)
@@ -133,17 +133,6 @@ class Agent:
         await self.jobs.close()
         await self._models.close()
         await self._embedded.close()
-
-
-def _default_configure() -> Configure:
-    from kedge.config.load import Loader  # slow to import: not at the server's start
-
-    loader = Loader()
-
-    def configure(directory: Path, env: Mapping[str, str]) -> Config:
-        return loader.load(directory, env).config
-
-    return configure
 
 
 _NOT_STARTED = 126  # the exit code of shells for a command that they cannot run

@@ -53,7 +53,8 @@ class Client:
         policy = ReconnectPolicy(give_up_s=give_up_s)
         body = {"path": os.path.abspath(directory)}
         workspace = transport.call("POST", "/v1/workspaces", body, policy=policy)
-        if location.is_managed and is_older(transport.server_version) and replace_server(transport):
+        if location.is_managed and is_older(transport.server_version):
+            replace_server(transport)
             workspace = transport.call("POST", "/v1/workspaces", body, policy=policy)
         return cls(transport, workspace, give_up_s=give_up_s)
 
@@ -175,8 +176,8 @@ def is_older(version: str | None) -> bool:
     return bool(version) and _parse_version(version) < _parse_version(VERSION)
 
 
-def replace_server(transport: Transport) -> bool:
-    """Stop an idle server and start one of this version; returns whether it was replaced. A busy one is left alone."""
+def replace_server(transport: Transport) -> None:
+    """Stop an idle server and start one of this version. A busy one is left alone."""
     from kedge.client import server_process
 
     location = transport.location
@@ -187,17 +188,16 @@ def replace_server(transport: Transport) -> bool:
             # Another client may have replaced it while we waited for the lock.
             old.request("GET", "/v1/health")
             if not is_older(old.server_version):
-                return True
+                return
             old.request("POST", "/v1/control", {"command": "shutdown_if_idle"})
         except Refused:
-            return False
+            return
         except Dropped:
             pass  # stopped already
         finally:
             old.close()
         server_process.wait_until_free(location.data_dir, transport.waiter)
         server_process.start_server_locked(location, transport.waiter, lambda: open_connection(location)).close()
-        return True
 
 
 def _parse_version(version: str) -> list[int]:
