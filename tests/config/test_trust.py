@@ -108,6 +108,9 @@ def test_limits_may_be_narrowed_by_anybody(home: Home) -> None:
     assert loaded.config.permissions.mode == "plan"
     home.write(home.inner, "agent.max_cost = 3.0\n")
     assert home.load().config.agent.max_cost == 2.0
+    home.write(home.user, "agent.max_cost_day = 2.0\n")
+    home.write(home.inner, "agent.max_cost_day = 3.0\nagent.max_cost_session = 1.0\n")
+    assert (home.load().config.agent.max_cost_day, home.load().config.agent.max_cost_session) == (2.0, 1.0)
 
 
 def test_a_repository_may_undo_what_its_own_outer_file_narrowed(home: Home) -> None:
@@ -138,6 +141,8 @@ def test_a_key_is_closed_to_repositories_unless_the_schema_opens_it() -> None:
         "agent.titles": "yes",
         "agent.max_steps": "stricter",
         "agent.max_cost": "stricter",
+        "agent.max_cost_session": "stricter",
+        "agent.max_cost_day": "stricter",
         "agent.context_files": "stricter",
         "permissions.mode": "stricter",
         "permissions.deny": "yes",

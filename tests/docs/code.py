@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import get_args
 
+from kedge.agent.limits import CostCode
 from kedge.cli import common, main, run
 from kedge.models.errors import Code
 from tests.server.process import ROOT
@@ -50,7 +51,7 @@ def http_codes() -> set[str]:
 def run_codes() -> set[str]:
     """Every `code` that the end of a failed run can have."""
     called = {_text(call, _RUN[_name(call)]) for file, call in _calls() if _name(call) in _RUN and file != _SCRIPTS}
-    return (called | _no_answers() | set(get_args(Code)) | {"failed"}) - {""}
+    return (called | _no_answers() | set(get_args(Code)) | set(get_args(CostCode)) | {"failed"}) - {""}
 
 
 def _no_answers() -> set[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
+from kedge.agent.limits import CostQuestions
 from kedge.agent.logins import Logins
 from kedge.agent.retry import RetryPolicy
 from kedge.agent.summary import SummarizeTurn
@@ -80,6 +81,7 @@ class Agent:
                 retry=retry,
                 today=today,
                 titles=self.titles,
+                cost_questions=CostQuestions(),
             )
         )
         self.turns: Mapping[RunKind, Turn] = {

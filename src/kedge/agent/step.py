@@ -1,4 +1,4 @@
-"""One model step: its message, its attempts and its usage; and the limits on a run's steps and cost."""
+"""One model step: its message, its attempts and its usage."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import msgspec
 
 from kedge.agent.history_size import count_request_chars
 from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
-from kedge.config.schema import Config
-from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import MessageWriter, PartWriter
 from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
@@ -30,7 +28,6 @@ from kedge.models.values import (
 )
 from kedge.protocol.messages import FinishReason, Part, Reasoning, Text, ToolCall
 from kedge.protocol.runs import Usage
-from kedge.protocol.text_safety import dollars
 
 _FINISH_NOTES: dict[FinishReason, str] = {
     "max_tokens": "the answer was cut off at the model's output limit",
@@ -94,43 +91,6 @@ class StepRunner:
         is_reported = report is not None and bool(report.input_tokens or report.cache_read_tokens)
         chars = 0 if is_reported else count_request_chars(request)
         return compute_usage(report, self.endpoint.info, chars, writer.length)
-
-
-class RunLimits:
-    """The limits on a run's steps and cost, checked before each step.
-
-    Creating it raises `TurnFailed` for a cost limit on a model of unknown price: it could never take effect.
-    """
-
-    def __init__(self, ctx: TurnContext, config: Config, endpoint: Endpoint) -> None:
-        self._ctx = ctx
-        self._max_steps = int(ctx.options.max_steps or 0) or config.agent.max_steps
-        self._max_cost = ctx.options.max_cost or config.agent.max_cost
-        self._steps: int | None = None
-        if self._max_cost is not None and endpoint.info.input_price is None and not endpoint.is_local:
-            raise TurnFailed(
-                f"The price of {endpoint.name} is unknown, so its cost cannot be limited. Set input_price and"
-                f' output_price in [providers.{endpoint.provider}.models."{endpoint.model}"], or use --max-steps',
-                "bad_config",
-            )
-
-    async def check(self) -> None:
-        """Count a step; raise `TurnFailed` if the run may not take it."""
-        if self._steps is None:  # steps of earlier attempts of this run count (P13)
-            self._steps = await self._ctx.steps()
-        if self._steps >= self._max_steps:
-            raise TurnFailed(
-                f"Stopped after {self._steps} step{'s' if self._steps != 1 else ''}, the limit of --max-steps or"
-                " agent.max_steps. The work so far is kept, and you can continue the session.",
-                "max_steps",
-            )
-        if self._max_cost is not None and (cost := (await self._ctx.usage()).cost) >= self._max_cost:
-            raise TurnFailed(
-                f"Stopped at a cost of {dollars(cost)}; the limit is {dollars(self._max_cost)}"
-                " (--max-cost, agent.max_cost). The work so far is kept, and you can continue the session.",
-                "max_cost",
-            )
-        self._steps += 1
 
 
 # Used by wires that do not number their blocks: a part then ends where one of another kind begins.

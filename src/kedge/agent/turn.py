@@ -13,7 +13,8 @@ import msgspec
 
 from kedge.agent.context_files import find_shown_files
 from kedge.agent.context_window import fit_request, is_nearly_full, max_result_chars
-from kedge.agent.step import ContextFull, RunLimits, StepRunner
+from kedge.agent.limits import RunLimits
+from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
 from kedge.agent.system_prompt import Role, build_system_prompt, load_prompt
@@ -208,7 +209,7 @@ class _Turn:
             scope=scope,
             tool_runner=ToolRunner(ctx, scope, {tool.name: tool for tool in tools}, judge),
             step_runner=StepRunner(ctx, deps.models, endpoint, deps.retry, keys),
-            limits=RunLimits(ctx, config, endpoint),
+            limits=RunLimits(ctx, config, endpoint, deps.cost_questions),
             keys=keys,
         )
 

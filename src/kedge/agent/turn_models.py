@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kedge.agent.limits import CostQuestions
 from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
 from kedge.agent.titles import Titles
 from kedge.config.schema import Config, Configure, Effort
@@ -37,6 +38,7 @@ class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetryPolicy
     today: Callable[[], date]
     titles: Titles
+    cost_questions: CostQuestions
 
 
 class TurnModels:

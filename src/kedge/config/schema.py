@@ -81,6 +81,14 @@ class AgentConfig(_Table, frozen=True, kw_only=True):
     max_cost: Annotated[
         Annotated[float, Meta(gt=0)] | None, Meta(description="most that one run may cost, in dollars", extra=STRICTER)
     ] = None
+    max_cost_session: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="most that a session may cost, in dollars; then an attended run asks", extra=STRICTER),
+    ] = None
+    max_cost_day: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="most that all runs of a day may cost, in dollars; then an attended run asks", extra=STRICTER),
+    ] = None
     summarize_at: Annotated[
         Annotated[float, Meta(gt=0, le=1)],
         Meta(description="summarize the conversation when this part of the context window is full", extra=ANYONE),

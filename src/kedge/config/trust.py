@@ -78,8 +78,8 @@ def _why_wider(key: Key, value: Any, users: Config) -> str | None:
         case ("agent", "max_steps"):
             is_wider = value > users.agent.max_steps
             return f"is more than {users.agent.max_steps}, which {NOT_TRUSTED}" if is_wider else None
-        case ("agent", "max_cost"):
-            most = users.agent.max_cost
+        case ("agent", "max_cost" | "max_cost_session" | "max_cost_day" as name):
+            most: float | None = getattr(users.agent, name)
             return f"is more than {most:g}, which {NOT_TRUSTED}" if most is not None and value > most else None
         case ("agent", "context_files"):
             if all(map(_stays_inside, cast("list[str]", value))):

@@ -26,7 +26,7 @@ from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, 
 from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage
 from kedge.protocol.sessions import SessionDetails
 from kedge.store.errors import ClaimLost
-from kedge.store.port import ProcessRecord, Started, Store
+from kedge.store.port import CostGrant, DayCost, ProcessRecord, SessionCost, Started, Store
 
 
 class Turn(Protocol):
@@ -144,6 +144,23 @@ class TurnContext:
     async def grants(self) -> list[PermissionRequest]:
         """Return the requests that were allowed for the rest of this session."""
         return await retry_store(lambda: self._store.grants(self._claim.workspace_id, self._claim.session_id))
+
+    async def session_cost(self) -> SessionCost:
+        """Return what the session cost so far, with its sub-agents; a sub-agent's is that of the topmost session."""
+        return await retry_store(lambda: self._store.session_cost(self._claim.workspace_id, self._claim.session_id))
+
+    async def cost_grants(self, tool: str) -> list[CostGrant]:
+        """Return the requests of `tool` that a person allowed in the session."""
+        return await retry_store(
+            lambda: self._store.cost_grants(self._claim.workspace_id, self._claim.session_id, tool)
+        )
+
+    async def day_cost(self) -> DayCost:
+        """Return what all runs of this data directory cost today."""
+        return await retry_store(self._store.day_cost)
+
+    async def allow_day_cost(self, day: str, until: float) -> None:
+        await retry_store(lambda: self._store.allow_day_cost(day, until))
 
     async def ask_question(self, message_id: str, call_id: str, questions: list[dict[str, Any]]) -> Answer:
         if self.run.permissions == "deny":

@@ -46,9 +46,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def clamp_effort(self, effort: Effort) -> Effort:
         """Return the effort if the model knows it, else the next lower one that it knows, else its lowest."""
-        position = EFFORTS.index(effort)
-        order: list[Effort] = [*reversed(EFFORTS[: position + 1]), *EFFORTS[position + 1 :]]
-        return next((each for each in order if each in self.efforts), effort)
+        wanted = EFFORTS.index(effort)
+        known = [EFFORTS.index(each) for each in self.efforts] or [wanted]
+        return EFFORTS[max((each for each in known if each <= wanted), default=min(known))]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,26 @@ class Claim(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class SessionCost(msgspec.Struct, frozen=True):
+    """What a session and its sub-agents cost, in dollars; `session_id` is the topmost one."""
+
+    session_id: str
+    cost: float
+
+
+class DayCost(msgspec.Struct, frozen=True):
+    """What all runs of a day cost, in dollars, and the cost up to which a person allowed more."""
+
+    day: str  # YYYY-MM-DD, local time
+    cost: float = 0.0
+    allowed: float = 0.0
+
+
+class CostGrant(msgspec.Struct, frozen=True):
+    request: PermissionRequest
+    answer: Answer
+
+
 class Started(msgspec.Struct, frozen=True):
     """A run that is now running. `joined`: runs steered into its turn before a restart.
 
@@ -206,6 +226,12 @@ class Store(Protocol):
         self, workspace_id: str, kind: RequestKind
     ) -> list[PermissionRequest | QuestionRequest]: ...
     async def grants(self, workspace_id: str, session_id: str) -> list[PermissionRequest]: ...
+
+    # limits on cost
+    async def session_cost(self, workspace_id: str, session_id: str) -> SessionCost: ...
+    async def cost_grants(self, workspace_id: str, session_id: str, tool: str) -> list[CostGrant]: ...
+    async def day_cost(self) -> DayCost: ...
+    async def allow_day_cost(self, day: str, until: float) -> None: ...
 
     # processes of tools
     async def record_process(self, claim: Claim, process: ProcessRecord) -> None: ...

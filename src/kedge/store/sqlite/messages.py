@@ -28,6 +28,7 @@ from kedge.protocol.messages import (
 )
 from kedge.protocol.runs import Attachment, Usage
 from kedge.store.port import Claim, Draft, MessagePage
+from kedge.store.sqlite.costs import add_day_cost
 from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of, parts_of, raw_message_of
 from kedge.store.sqlite.rows import add_usage, append_message_event, claimed_run, get_session, prompt_of
 from kedge.store.sqlite.writer import Transaction
@@ -94,6 +95,7 @@ def finish_parts(
     run = claimed_run(tx, claim)
     if usage is not None:
         add_usage(tx, run, usage)
+        add_day_cost(tx, usage.cost)
     append_parts(tx, message_id, first, parts)
 
 
@@ -173,6 +175,7 @@ def steps(db: sqlite3.Connection, workspace_id: str, run_id: str) -> int:
 def count_usage(tx: Transaction, claim: Claim, usage: Usage) -> None:
     """Add usage outside of the steps of an open run."""
     add_usage(tx, claimed_run(tx, claim), usage)
+    add_day_cost(tx, usage.cost)
 
 
 def append_agent_event(tx: Transaction, claim: Claim, event: AgentEvent) -> None:

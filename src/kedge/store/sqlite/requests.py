@@ -18,7 +18,7 @@ from kedge.protocol.requests import (
     RequestResolution,
 )
 from kedge.store.port import Claim
-from kedge.store.sqlite.rows import claimed_run, get_run
+from kedge.store.sqlite.rows import FAMILY, claimed_run, get_run
 from kedge.store.sqlite.writer import Transaction
 
 Request = PermissionRequest | QuestionRequest
@@ -122,13 +122,7 @@ def grants(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[P
     """What was allowed for the session, oldest first: asked by its own runs, or by those of a sub-agent, which show on
     it (P5). A sub-agent may do what its parent may."""
     rows = db.execute(
-        "WITH RECURSIVE up (id, parent) AS ("
-        "  SELECT id, parent_session_id FROM sessions WHERE id = ?2 AND workspace_id = ?1"
-        "  UNION SELECT s.id, s.parent_session_id FROM up JOIN sessions s ON s.id = up.parent),"
-        " family (id) AS ("
-        "  SELECT id FROM up WHERE parent IS NULL"
-        "  UNION SELECT s.id FROM family JOIN sessions s ON s.parent_session_id = family.id)"
-        " SELECT r.body FROM family JOIN runs ON runs.session_id = family.id"
+        f"{FAMILY} SELECT r.body FROM family JOIN runs ON runs.session_id = family.id"
         " JOIN requests r ON r.workspace_id = ?1 AND r.asker_run_id = runs.run_id"
         " WHERE r.kind = 'permission' AND json_extract(CAST(r.answer AS TEXT), '$.action') = 'allow_session'"
         " ORDER BY r.seq",

@@ -85,6 +85,17 @@ def joined_runs(tx: Transaction, host: sqlite3.Row) -> list[sqlite3.Row]:
     )
 
 
+# The sessions above a session, and all sessions below the topmost one. Parameters: workspace, session.
+FAMILY = (
+    "WITH RECURSIVE up (id, parent) AS ("
+    "  SELECT id, parent_session_id FROM sessions WHERE id = ?2 AND workspace_id = ?1"
+    "  UNION SELECT s.id, s.parent_session_id FROM up JOIN sessions s ON s.id = up.parent),"
+    " family (id) AS ("
+    "  SELECT id FROM up WHERE parent IS NULL"
+    "  UNION SELECT s.id FROM family JOIN sessions s ON s.parent_session_id = family.id)"
+)
+
+
 def open_children(tx: Transaction, parent: sqlite3.Row) -> list[sqlite3.Row]:
     return tx.all(
         "SELECT * FROM runs WHERE workspace_id = ? AND parent_run_id = ? AND state IN ('queued', 'running')"

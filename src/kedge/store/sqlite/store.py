@@ -21,6 +21,8 @@ from kedge.protocol.sessions import Session, SessionChange, SessionDetails, Sess
 from kedge.store.port import (
     Claim,
     Committed,
+    CostGrant,
+    DayCost,
     Draft,
     LogPage,
     MessagePage,
@@ -28,10 +30,11 @@ from kedge.store.port import (
     Outcome,
     ProcessRecord,
     Retention,
+    SessionCost,
     Started,
     WorkspaceState,
 )
-from kedge.store.sqlite import database, log, messages, requests, retention, rows, run_end, runs, sessions
+from kedge.store.sqlite import costs, database, log, messages, requests, retention, rows, run_end, runs, sessions
 from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
 from kedge.store.sqlite.writer import Checkpoints, Executor, ReaderPool, Writer, explain
@@ -256,6 +259,20 @@ class SqliteStore:
 
     async def grants(self, workspace_id: str, session_id: str) -> list[PermissionRequest]:
         return await self._readers.read(requests.grants, workspace_id, session_id)
+
+    # limits on cost
+
+    async def session_cost(self, workspace_id: str, session_id: str) -> SessionCost:
+        return await self._readers.read(costs.session_cost, workspace_id, session_id)
+
+    async def cost_grants(self, workspace_id: str, session_id: str, tool: str) -> list[CostGrant]:
+        return await self._readers.read(costs.cost_grants, workspace_id, session_id, tool)
+
+    async def day_cost(self) -> DayCost:
+        return await self._readers.read(costs.day_cost, self._now())
+
+    async def allow_day_cost(self, day: str, until: float) -> None:
+        await self._writer.write("allow_day_cost", costs.allow_day_cost, day, until)
 
     # processes of tools
 
