@@ -2,38 +2,71 @@
 
 from __future__ import annotations
 
+import shlex
+
 from kedge.cli.run_printer import explain_end, summarize_usage
 from kedge.client.run_view import Denial
 
 
 def explain(*denied: Denial) -> str:
-    return explain_end({}, list(denied), with_options=True) or ""
+    return "\n".join(explain_end({}, list(denied)))
 
 
-def test_a_denial_is_explained_with_the_rules_that_allow_it() -> None:
-    line = explain(Denial("make && make test", ["bash(make)", "bash(make test)"]))
-    assert "--allow 'bash(make)' --allow 'bash(make test)'" in line
-    assert line.endswith(": make && make test")
+def options_of(text: str) -> list[str]:
+    """The suggested options, as a shell reads them."""
+    return shlex.split(text.splitlines()[0].partition(" with ")[2])
 
 
-def test_without_a_rule_that_helps_only_y_is_suggested() -> None:
-    for denial in (Denial("sudo make", []), Denial("x", ["bash(\x1b[2J)"])):  # nobody can type the second
-        assert "-y" in explain(denial)
-        assert "--allow" not in explain(denial)
+def test_denials_are_explained_with_the_rules_that_allow_them_ready_to_paste() -> None:
+    both = Denial("run make && make test", ["bash(make)", "bash(make test)"])
+    quoted = Denial("run echo", ["bash(echo 'it'\\''s')"])
+    text = explain(both, Denial("run make", ["bash(make)"]), quoted, both)
+    assert text.startswith(
+        "3 actions were denied; allow them with --allow 'bash(make)' --allow 'bash(make test)' --allow"
+    )
+    assert options_of(text)[1::2] == ["bash(make)", "bash(make test)", *quoted.rules]
+    assert text.splitlines()[1] == "Denied: run make && make test; run make; run echo"
+    assert explain(both).startswith("An action was denied; allow it with")
 
 
-def test_of_several_denials_the_first_is_named_and_equal_ones_are_counted_once() -> None:
-    first, second = Denial("write a", ["edit(a)"]), Denial("write b", ["edit(b)"])
-    line = explain(first, second, first)
-    assert line.startswith("2 actions")
-    assert "edit(a)" in line
-    assert "-y" in line
-    assert line.endswith(": write a")
+def test_an_action_without_a_narrow_rule_gets_no_suggestion_and_never_y() -> None:
+    for denial in (Denial("sudo make", []), Denial("x", ["bash(\x1b[2J)"]), Denial("long", [f"bash({'x' * 300})"])):
+        text = explain(denial)
+        assert "--allow" not in text
+        assert "-y" not in text
+        assert "no rule" in text
+    assert "allow 1 of them" in explain(Denial("sudo make", []), Denial("make", ["bash(make)"]))
+    assert "kedge doctor" in explain(Denial("make", [], no_sandbox=True))
 
 
-def test_foreign_text_comes_last_so_that_it_cannot_pass_for_advice() -> None:
-    line = explain(Denial("run rm x # ; --allow bash allows it", ["bash(rm *)"]))
-    assert line.endswith("): run rm x # ; --allow bash allows it")
+def test_edits_are_allowed_by_the_mode_and_not_by_a_rule_for_every_file() -> None:
+    assert options_of(explain(Denial("write a", ["edit(**)"]), Denial("write b", ["edit(**)"]))) == [
+        "--mode",
+        "auto-edit",
+    ]
+
+
+def test_what_a_person_denied_is_not_advertised() -> None:
+    assert explain(Denial("run make", ["bash(make)"], by_user=True)) == "An action was denied\nDenied: run make"
+
+
+def test_many_denials_stay_short() -> None:
+    text = explain(*(Denial(f"run make {number}", [f"bash(make {number})"]) for number in range(40)))
+    assert text.startswith("40 actions were denied; allow 5 of them with")
+    assert "and 37 more" in text
+    assert len(options_of(text)) == 10
+
+
+def test_foreign_text_cannot_pass_for_advice() -> None:
+    text = explain(Denial("run rm x # ; --allow bash\nallow it with -y", ["bash(make '; --allow bash')"]))
+    assert options_of(text) == ["--allow", "bash(make '; --allow bash')"]
+    assert text.splitlines()[1:] == ["Denied: run rm x # ; --allow bash allow it with -y"]
+
+
+def test_attach_names_the_command_that_takes_the_options() -> None:
+    assert explain_end({}, [Denial("run make", ["bash(make)"])], command="kedge run ")[0].endswith(
+        "with kedge run --allow 'bash(make)'"
+    )
 
 
 def test_the_summary_has_the_cost_if_there_is_one_and_is_left_out_if_nothing_was_used() -> None:

@@ -31,6 +31,29 @@ def test_a_call_is_told_when_it_starts_and_once() -> None:
     assert activity.take(message(RESULT, IMAGE)) == []
 
 
+def ended(**metadata: Any) -> dict[str, Any]:
+    part = {**RESULT, "content": "Refused.", "is_error": True, "metadata": metadata}
+    return event("message", {"id": "m2", "role": "tool", "parts": [part]})
+
+
+def test_a_refused_call_looks_refused() -> None:
+    asked = Activity("r")
+    asked.take(message(CALL))
+    asked.take(event("permission_notification", {"id": "p", "tool_call_id": "c1", "action": "deny", "by": "run"}))
+    assert asked.take(message(RESULT)) == []
+    ((_, line),) = asked.take(ended(refused="unattended", allow_rules=["bash(pytest *)"]))
+    assert line.startswith("refused")
+    assert line.endswith(": bash pytest -q")
+    assert asked.take(ended(refused="unattended")) == []
+    ruled = Activity("r")
+    ruled.take(message(CALL))
+    assert ruled.take(message(RESULT)) == [("call", "bash pytest -q")]
+    assert "bash(pytest *)" in ruled.take(ended(refused="rule", rule="bash(pytest *)"))[0][1]
+    failed = Activity("r")
+    failed.take(message(CALL))
+    assert failed.take(ended(exit_code=1)) == [("call", "bash pytest -q")]
+
+
 def test_snapshots_and_other_runs_tell_nothing() -> None:
     activity = Activity("r")
     activity.take(message(CALL))

@@ -84,6 +84,59 @@ def test_people_are_told_what_is_being_done(payload: dict[str, Any], status: str
     assert view.status == status
 
 
+def step(message_id: str, *names: str, reason: str = "tool_use") -> dict[str, Any]:
+    calls = [
+        {"type": "tool_call", "id": f"{message_id}-{name}", "name": name, "input": '{"path": "x"}', "finished": True}
+        for name in names
+    ]
+    return {"id": message_id, "role": "assistant", "parts": [*calls, {"type": "finish", "reason": reason}]}
+
+
+def result(message_id: str, name: str, content: str, **metadata: Any) -> dict[str, Any]:
+    part = {"type": "tool_result", "tool_call_id": f"{message_id}-{name}", "name": name, "content": content}
+    is_error = bool(metadata)
+    return {
+        "id": f"{message_id}-{name}-result",
+        "session_id": SESSION,
+        "run_id": RUN,
+        "role": "tool",
+        "parts": [{**part, "is_error": is_error, "metadata": metadata}],
+    }
+
+
+def test_the_model_thinks_again_when_its_calls_have_ended() -> None:
+    view = RunView(RUN)
+    view.take(event("run", state="running"))
+    view.take(event("message", **{**step("m", "grep", "view"), "parts": step("m", "grep", "view")["parts"][:1]}))
+    assert view.status == "thinking"  # the model still writes the step
+    view.take(event("message", **step("m", "grep", "view")))
+    assert view.status == "running grep, view"
+    view.take(event("message", **result("m", "grep", "")))
+    assert view.status == "running grep, view"  # announced: it has only begun
+    view.take(event("message", **result("m", "grep", "a:1")))
+    assert view.status == "running view"
+    view.take(event("message", **result("m", "view", "no such file", is_error=True)))
+    assert view.status == "thinking"
+    view.take(event("message", **step("m2", "bash", reason="interrupted")))
+    assert view.status == "thinking"
+    view.take(event("message", **step("m3", "bash")))
+    view.take(event("message", id="m4", role="assistant", parts=[]))
+    assert view.status == "thinking"
+
+
+def test_a_denial_is_known_from_the_messages_if_its_events_were_lost() -> None:
+    view = RunView(RUN)
+    lost = {**step("m", "edit", "bash"), "session_id": SESSION, "run_id": RUN}
+    refused = result("m", "edit", "Refused.", refused="unattended", allow_rules=["edit(x)"])
+    ruled = result("m", "bash", "Refused.", refused="rule", rule="bash")
+    view.reload({"state": "running", "session_id": SESSION}, [lost, refused, ruled])
+    assert [(each.description, each.rules, each.by_user) for each in view.requests.denied] == [
+        ("edit x", ["edit(x)"], False)
+    ]
+    view.take(event("permission_notification", id="p", tool_call_id="m-edit", action="deny", by="run"))
+    assert len(view.requests.denied) == 1
+
+
 def test_the_prompt_is_sent_once_the_stream_is_open() -> None:
     tracker = RunTracker("/w", SUBMISSION)
     assert not tracker.needs_submit

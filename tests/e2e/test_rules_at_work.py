@@ -31,7 +31,7 @@ class Case(NamedTuple):
     why: str = ""  # words of a refusal
 
 
-NOBODY = "nobody to ask"
+NOBODY = "a permission that this run does not have"
 CASES = {
     "nothing said": Case(code=4, is_mended=False, is_tested=False, why=NOBODY),
     "plan": Case("--mode plan", is_mended=False, is_tested=False, why="plan"),

@@ -54,13 +54,13 @@ def test_where_nobody_is_asked_a_command_is_refused_at_once_and_the_exit_code_sa
     prompt = project.prompt(VIEW, step(bash(f"{UNITTEST} && touch made")), text="I could not run the tests.")
     done = project.run(prompt, wire=wire)
     assert (done.code, done.out) == (4, "I could not run the tests.\n"), done
-    assert f"): run {UNITTEST} && touch made\n" in done.err
-    flags = shlex.split(done.err.partition("(use ")[2].partition(" to allow it)")[0])
+    assert f"Denied: run {UNITTEST} && touch made\n" in done.err
+    flags = shlex.split(done.err.partition("allow it with ")[2].partition("\n")[0])
     assert flags[::2] == ["--allow", "--allow"]
     seen, refused = project.results(prompt)
     assert not seen.is_error
     assert refused.is_error
-    assert "nobody to ask" in refused.content
+    assert f"`{UNITTEST}` and `touch made` need permissions" in refused.content
     assert project.status() == []
     again = project.prompt(step(bash(f"{UNITTEST} && touch made")), text="Run.")
     assert project.run(again, *flags, wire=wire).code == 0, "what it said was true"

@@ -61,8 +61,8 @@ def _attach(options: Options) -> int:
     finally:
         console.hide_spinner()
     code = exit_code_of_end(view.end, view.requests.denied)
-    if (line := explain_end(view.end, view.requests.denied, with_options=False)) is not None:
-        print(note_line(one_line(line, 1000)), file=sys.stderr)
+    for line in explain_end(view.end, view.requests.denied, command="kedge run "):
+        print(note_line(one_line(line, 2000)), file=sys.stderr)
     return code
 
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
         def finish(self, end: dict[str, Any]) -> None: ...
 
 
-MAX_RULES = 3  # in one suggestion
+MAX_RULES = 5  # in the suggestion
+MAX_RULE_CHARS = 200
+MAX_DESCRIPTIONS = 3  # of denied actions
 USAGE_CODES = ("no_model", "bad_config")  # codes of failed runs that only the user can fix
 
 
@@ -135,28 +137,51 @@ def exit_code_of_end(end: dict[str, Any], denied: list[Denial]) -> int:
     return EXIT_REFUSED if denied else EXIT_OK
 
 
-def explain_end(end: dict[str, Any], denied: list[Denial], *, with_options: bool) -> str | None:
-    """The line that explains a bad end; None for a good one. `with_options`: name options of `kedge run` that help."""
+def explain_end(end: dict[str, Any], denied: list[Denial], *, command: str = "") -> list[str]:
+    """The lines that explain a bad end; none for a good one. `command`: what takes the suggested options, if not this.
+
+    Descriptions of actions have a line of their own, because they are foreign text.
+    """
     if end.get("cancelled"):
-        return None
+        return []
     if (error := end.get("error")) is not None:
-        return " ".join(error.split()) or "the run failed"
+        return [" ".join(error.split()) or "the run failed"]
     if not denied:
-        return None
-    first = denied[0]
-    count = len({(each.description, *each.rules) for each in denied})
-    denials = f"{count} actions were denied" if count > 1 else "An action was denied"
-    advice = f" ({_suggest_options(first, has_more=count > 1)})" if with_options else ""
-    return f"{denials}{advice}: {one_line(first.description)}"  # last, because it is foreign text
+        return []
+    unique = list({(each.description, *each.rules): each for each in denied}.values())
+    shown = [one_line(each.description) for each in unique[:MAX_DESCRIPTIONS]]
+    if len(unique) > MAX_DESCRIPTIONS:
+        shown.append(f"and {len(unique) - MAX_DESCRIPTIONS} more")
+    denials = f"{len(unique)} actions were denied" if len(unique) > 1 else "An action was denied"
+    return [f"{denials}{_suggest_options(unique, command)}", f"Denied: {'; '.join(shown)}"]
 
 
-def _suggest_options(denial: Denial, *, has_more: bool) -> str:
+def _suggest_options(denied: list[Denial], command: str) -> str:
+    """The options that would have allowed the actions: the narrow rules that came with the denials, never `-y`."""
+    options: dict[str, None] = {}
+    count = 0
+    for denial in denied:
+        found = [_option_for(rule) for rule in denial.rules]
+        new = [option for option in found if option and option not in options]
+        if denial.by_user or not found or None in found or len(options) + len(new) > MAX_RULES:
+            continue
+        count += 1
+        options |= dict.fromkeys(new)
+    them = "it" if len(denied) == 1 else "them"
+    if options:
+        return f"; allow {them if count == len(denied) else f'{count} of them'} with {command}{' '.join(options)}"
+    if any(each.no_sandbox for each in denied):
+        return "; the configured sandbox is unavailable ('kedge doctor' says why)"
+    return "" if all(each.by_user for each in denied) else f"; Kedge suggests no rule for {them}"
+
+
+def _option_for(rule: str) -> str | None:
+    """None for a rule that nobody could type or read."""
     import shlex
 
-    if not denial.rules or len(denial.rules) > MAX_RULES or not all(rule.isprintable() for rule in denial.rules):
-        return "use -y to allow everything"
-    rules = " ".join(f"--allow {shlex.quote(rule)}" for rule in denial.rules)
-    return f"use {rules} to allow {'the first one, or -y for everything' if has_more else 'it'}"
+    if rule == "edit(**)":  # the mode leaves out files that other programs obey; the rule would not
+        return "--mode auto-edit"
+    return f"--allow {shlex.quote(rule)}" if rule.isprintable() and len(rule) <= MAX_RULE_CHARS else None
 
 
 def summarize_usage(elapsed_s: float, usage: dict[str, Any]) -> str:

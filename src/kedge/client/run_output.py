@@ -6,11 +6,10 @@ exactly the answer of `run_complete`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 
-from kedge.client.message_assembly import RunMessage, RunMessages
-from kedge.client.run_view import is_passing, progress_percent
+from kedge.client.message_assembly import RunMessage, RunMessages, is_complete
+from kedge.client.run_view import describe_call, is_passing, progress_percent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,19 +122,13 @@ class AnswerText:
                 self._breaks = ""
 
 
-# Fields of a call's input that describe it best, best first.
-_SUBJECT_FIELDS = (
-    *("command", "path", "file_path", "pattern", "url", "query"),
-    *("prompt", "question", "title", "name", "id"),
-)
-
-
 class Activity:
-    """One line for each tool call that started, each notice and each summary of a run; none is repeated."""
+    """One line for each tool call that started or was refused, each notice and each summary of a run."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
-        self._inputs: dict[str, str] = {}  # of calls that have not started yet, by call id
+        self._calls: dict[str, str] = {}  # calls that have not started or ended yet, by call id: what they do
+        self._started: set[str] = set()  # ids of calls
         self._notices: set[str] = set()
 
     def take(self, event: Event) -> list[ActivityLine]:
@@ -146,15 +139,24 @@ class Activity:
             return self._take_message(payload)
         if event["type"] == "agent_event" and payload["type"] in ("notice", "summarize"):
             return self._take_notice(payload)
+        if event["type"] == "permission_notification" and payload["action"] == "deny":
+            self._started.add(payload["tool_call_id"])  # it gets one line, at its end
         return []
 
     def _take_message(self, message: dict[str, Any]) -> list[ActivityLine]:
         lines: list[ActivityLine] = []
         for part in message["parts"]:
             if part["type"] == "tool_call" and part["finished"]:
-                self._inputs[part["id"]] = part["input"]
-            elif part["type"] == "tool_result" and (call_id := part["tool_call_id"]) in self._inputs:
-                lines.append(("call", f"{part['name']} {describe_call(self._inputs.pop(call_id))}".rstrip()))
+                self._calls[part["id"]] = f"{part['name']} {describe_call(part['input'])}".rstrip()
+            elif (
+                part["type"] == "tool_result" and (call := self._calls.get(call_id := part["tool_call_id"])) is not None
+            ):
+                if call_id not in self._started:
+                    lines.append(("call", call))
+                    self._started.add(call_id)
+                if is_complete("tool_result", part["content"], part["is_error"], None):
+                    del self._calls[call_id]
+                    lines += _tell_refusal(call, part.get("metadata") or {})
         return lines
 
     def _take_notice(self, notice: dict[str, Any]) -> list[ActivityLine]:
@@ -166,12 +168,18 @@ class Activity:
         return [("call" if details.get("is_detail") else "note", text)]  # details are shown where calls are
 
 
-def describe_call(call_input: str) -> str:
-    """The most telling field of a tool call's input, in one line: its command, its path, …"""
-    try:
-        fields: dict[str, Any] = json.loads(call_input)
-        texts = {name: value for name, value in fields.items() if isinstance(value, str) and value.strip()}
-    except (ValueError, AttributeError, RecursionError):  # not JSON, or not an object
-        return " ".join(call_input.split())
-    subject = next((texts[name] for name in _SUBJECT_FIELDS if name in texts), next(iter(texts.values()), ""))
-    return " ".join(subject.split())
+_REFUSALS = {
+    "mode": "refused (mode plan)",
+    "hook": "refused (by a hook)",
+    "unattended": "refused (needs a permission)",
+    "no_sandbox": "refused (the sandbox is unavailable)",
+}
+
+
+def _tell_refusal(call: str, metadata: dict[str, Any]) -> list[ActivityLine]:
+    why = _REFUSALS.get(str(metadata.get("refused")))
+    if metadata.get("refused") == "rule":
+        why = f"refused (rule {metadata.get('rule')})"
+    elif "denied" in metadata:
+        why = "denied"
+    return [("call", f"{why}: {call}")] if why else []

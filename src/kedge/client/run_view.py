@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kedge.client.message_assembly import RunMessages
+import json
+
+from kedge.client.message_assembly import RunMessages, is_complete
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ _STATUS_OF_DELTA = {
     "text": "answering",
     "reasoning": "thinking",
     "tool_input": "preparing a tool call",
-    "tool_output": "running a tool",
 }
 
 
@@ -27,6 +28,8 @@ class RunView:
         self.end: dict[str, Any] | None = None  # the payload of run_complete
         self.requests = RunRequests()
         self._status = "waiting"
+        self._calls: dict[str, dict[str, Any]] = {}  # of the last step, by id
+        self._results: set[str] = set()  # ids of the calls that have ended
 
     @property
     def status(self) -> str:
@@ -72,11 +75,35 @@ class RunView:
 
     def _take_message(self, payload: dict[str, Any], *, is_snapshot: bool) -> list[Growth]:
         grown = self.messages.take_message(payload, is_snapshot=is_snapshot)
-        if payload["role"] == "assistant" and (
-            tools := [p["name"] for p in payload["parts"] if p["type"] == "tool_call"]
-        ):
-            self._status = f"running {', '.join(tools)}"
+        parts: list[dict[str, Any]] = payload["parts"]
+        if payload["role"] == "assistant":
+            self._take_step(parts)
+        elif payload["role"] == "tool" and not is_snapshot:
+            self._take_results(parts)
         return grown
+
+    def _take_step(self, parts: list[dict[str, Any]]) -> None:
+        """Calls run when the step is complete; those of an interrupted one never do."""
+        if not parts:
+            self._status = "thinking"
+        elif parts[-1]["type"] == "finish":
+            is_run = parts[-1]["reason"] != "interrupted"
+            self._calls = {part["id"]: part for part in parts if is_run and part["type"] == "tool_call"}
+            if self._calls:
+                self._show_calls()
+
+    def _take_results(self, parts: list[dict[str, Any]]) -> None:
+        for part in parts:
+            if part["type"] == "tool_result" and is_complete("tool_result", part["content"], part["is_error"], None):
+                call_id = part["tool_call_id"]
+                self._results.add(call_id)
+                self.requests.take_result(part, self._calls.get(call_id))
+        if self._calls:
+            self._show_calls()
+
+    def _show_calls(self) -> None:
+        names = [call["name"] for call_id, call in self._calls.items() if call_id not in self._results]
+        self._status = f"running {', '.join(names)}" if names else "thinking"
 
     def _take_agent_event(self, payload: dict[str, Any]) -> None:
         if payload["type"] == "retry":
@@ -110,11 +137,13 @@ class RunView:
 
 
 class Denial:
-    """A denied permission."""
+    """A denied permission. `by_user`: a person denied it, and not the run that nobody watches."""
 
-    def __init__(self, description: str, rules: list[str]) -> None:
+    def __init__(self, description: str, rules: list[str], *, by_user: bool = False, no_sandbox: bool = False) -> None:
         self.description = description  # of the action, in one line
-        self.rules = rules  # together they would have allowed it; empty: no rule can
+        self.rules = rules  # together they would have allowed it; empty: no narrow rule would
+        self.by_user = by_user
+        self.no_sandbox = no_sandbox  # the configured sandbox is unavailable, which no rule changes
 
 
 class RunRequests:
@@ -122,6 +151,7 @@ class RunRequests:
 
     def __init__(self) -> None:
         self.denied: list[Denial] = []
+        self._denied_calls: set[str] = set()
         self._open: dict[str, dict[str, Any]] = {}  # requests without an answer, by id, oldest first
 
     @property
@@ -136,11 +166,44 @@ class RunRequests:
                 self._open[payload["id"]] = payload
             case "permission_notification" | "question_notification":
                 request = self._open.pop(payload["id"], {})
-                if payload["action"] == "deny":
+                call_id = payload.get("tool_call_id")
+                if payload["action"] == "deny" and call_id not in self._denied_calls:
                     params: dict[str, Any] = request.get("params") or {}
-                    self.denied.append(Denial(_describe(request), params.get("rules") or []))
+                    by_user = payload.get("by", "run") != "run"
+                    no_sandbox = "without_sandbox" in params
+                    rules: list[str] = params.get("rules") or []
+                    self.denied.append(Denial(_describe(request), rules, by_user=by_user, no_sandbox=no_sandbox))
+                    self._denied_calls |= {call_id} if call_id else set()
             case _:
                 pass
+
+    def take_result(self, result: dict[str, Any], call: dict[str, Any] | None) -> None:
+        """Take the result of a call, which also tells its denial: the events of it may have been lost."""
+        metadata: dict[str, Any] = result.get("metadata") or {}
+        by_user = "denied" in metadata
+        if result["tool_call_id"] in self._denied_calls or not (by_user or metadata.get("refused") == "unattended"):
+            return
+        self._denied_calls.add(result["tool_call_id"])
+        description = f"{result['name']} {describe_call(call['input']) if call else ''}".rstrip()
+        self.denied.append(Denial(description, metadata.get("allow_rules") or [], by_user=by_user))
+
+
+# Fields of a call's input that describe it best, best first.
+_SUBJECT_FIELDS = (
+    *("command", "path", "file_path", "pattern", "url", "query"),
+    *("prompt", "question", "title", "name", "id"),
+)
+
+
+def describe_call(call_input: str) -> str:
+    """The most telling field of a tool call's input, in one line: its command, its path, …"""
+    try:
+        fields: dict[str, Any] = json.loads(call_input)
+        texts = {name: value for name, value in fields.items() if isinstance(value, str) and value.strip()}
+    except (ValueError, AttributeError, RecursionError):  # not JSON, or not an object
+        return " ".join(call_input.split())
+    subject = next((texts[name] for name in _SUBJECT_FIELDS if name in texts), next(iter(texts.values()), ""))
+    return " ".join(subject.split())
 
 
 def _describe(request: dict[str, Any]) -> str:
