@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kedge import failpoints
-from kedge.config.schema import ProviderConfig
+from kedge.config.schema import AgentConfig, Config, ProviderConfig
 from kedge.engine.turn import TurnContext
 from tests.agent.driver import KEY, Driver
 from tests.support.harness import Kedge
@@ -53,6 +53,7 @@ async def test_a_wish_to_wait_is_obeyed_within_reason(driver: Driver, model_serv
     model_server.plan = Plan(status=429, retry_after="30", times=1)
     assert (await driver.ask("go")).error is None
     assert driver.delays == [30.0]
+    driver.config = Config(agent=AgentConfig(titles=False, max_wait_s=0))
     model_server.plan = Plan(status=429, retry_after="3600")
     end = await driver.ask("go on")
     assert end.code == "rate_limited"

@@ -134,7 +134,9 @@ class World:
         self.store._writer._db = DiskConnection(self.store._db, self.disk)  # type: ignore[assignment]
         turn = SimTurn(self.rng, self.model.returned.add, self._wrote_late, self._read)
         turns: dict[RunKind, Turn] = {"prompt": turn, "shell": turn, "agent": turn, "summarize": turn.summarize}
-        self.engine = Engine(self.store, turns, new_id=self.new_id, max_turns=MAX_TURNS, ring_bytes=self._ring_bytes)
+        self.engine = Engine(
+            self.store, turns, new_id=self.new_id, max_turns=MAX_TURNS, ring_bytes=self._ring_bytes, now=self.now
+        )
         if self._audit is None:
             self._audit = database.connect_reader(self._directory / database.DATABASE)
         self.compare_with_file()

@@ -86,7 +86,9 @@ class Kedge:
         self.store = self.open_store()
         turns = ChainMap(self.turns, dict.fromkeys(KINDS, scripted))
         versions = Versions(self.data)
-        self.engine = Engine(self.store, turns, new_id=self._new_id, versions=versions, **self._settings)
+        self.engine = Engine(
+            self.store, turns, new_id=self._new_id, versions=versions, now=self.clock, **self._settings
+        )
         async with asyncio.timeout(LIMIT_S):
             await self.engine.start()
             self.workspace_id = (await self.engine.open_workspace(self._path)).id

@@ -64,7 +64,6 @@ class Agent:
         self._selector = selector
         self._listing = Listing(self._models, selector)
         self._tools = tools
-        retry = retry or RetryPolicy()
         self.titles = Titles(self._models)
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = WorkspaceJobs()
@@ -78,7 +77,7 @@ class Agent:
                 data_dir=data_dir,
                 tools=tools,
                 jobs=self.jobs,
-                retry=retry,
+                retry=retry or RetryPolicy(),
                 today=today,
                 titles=self.titles,
                 cost_questions=CostQuestions(),
@@ -88,7 +87,7 @@ class Agent:
             "prompt": turn,
             "agent": turn,
             "shell": ShellTurn(data_dir, self.jobs, environ),
-            "summarize": SummarizeTurn(self._models, retry, turn.prepare),
+            "summarize": SummarizeTurn(self._models, turn.prepare),
         }
 
     async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None:

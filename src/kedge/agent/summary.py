@@ -58,7 +58,8 @@ class PreparedStep(NamedTuple):
 
     endpoint: Endpoint
     request: StepRequest
-    keys: ApiKeys | None = None
+    keys: ApiKeys | None
+    retry: RetryPolicy
 
 
 Prepare = Callable[[TurnContext, list[Message]], Awaitable[PreparedStep]]
@@ -72,26 +73,18 @@ def is_fresh(history: Sequence[Message]) -> bool:
 class SummarizeTurn:
     """The turn of a run of kind `summarize`. Does nothing in an empty or just summarized session."""
 
-    def __init__(self, models: ModelClient, retry: RetryPolicy, prepare: Prepare) -> None:
+    def __init__(self, models: ModelClient, prepare: Prepare) -> None:
         self._models = models
-        self._retry = retry
         self._prepare = prepare
 
     async def __call__(self, ctx: TurnContext) -> None:
         history = await ctx.history()
         if not history or is_fresh(history):
             return
-        await summarize(ctx, self._models, await self._prepare(ctx, history), reason="asked", retry=self._retry)
+        await summarize(ctx, self._models, await self._prepare(ctx, history), reason="asked")
 
 
-async def summarize(
-    ctx: TurnContext,
-    models: ModelClient,
-    prepared: PreparedStep,
-    *,
-    reason: SummaryReason,
-    retry: RetryPolicy | None = None,
-) -> None:
+async def summarize(ctx: TurnContext, models: ModelClient, prepared: PreparedStep, *, reason: SummaryReason) -> None:
     """Write a summary, from which the history begins afterwards. Raises `TurnFailed`.
 
     `prepared` is the step that would come next: its system prompt and tools are in the provider's cache.
@@ -104,7 +97,7 @@ async def summarize(
         )
     details = {"why": reason, "messages": len(request.history)}
     await ctx.append_event("summarize", message=_NOTICES[reason], details=details)
-    writer = _SummaryWriter(ctx, models, prepared, Attempts(ctx, retry or RetryPolicy(), prepared.keys))
+    writer = _SummaryWriter(ctx, models, prepared, Attempts(ctx, prepared.retry, prepared.keys))
     for summary_request in _list_requests(request, prepared.endpoint, is_whole_refused=reason == "refused"):
         if await writer.write(summary_request):
             return

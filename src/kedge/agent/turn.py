@@ -14,6 +14,7 @@ import msgspec
 from kedge.agent.context_files import find_shown_files
 from kedge.agent.context_window import fit_request, is_nearly_full, max_result_chars
 from kedge.agent.limits import RunLimits
+from kedge.agent.retry import RetryPolicy
 from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
@@ -59,6 +60,7 @@ class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
     step_runner: StepRunner
     limits: RunLimits
     keys: TurnApiKeys
+    retry: RetryPolicy
 
 
 class AgentTurn:
@@ -103,7 +105,7 @@ class _Turn:
 
     async def prepare(self, history: list[Message]) -> PreparedStep:
         setup = await self._get_setup(history)
-        return PreparedStep(setup.step_runner.endpoint, self._build_request(setup, history), setup.keys)
+        return PreparedStep(setup.step_runner.endpoint, self._build_request(setup, history), setup.keys, setup.retry)
 
     async def _run_calls(self, step: Step, history: list[Message]) -> None:
         setup = await self._get_setup(history)
@@ -138,9 +140,7 @@ class _Turn:
             await self._summarize(history, "refused")
 
     async def _summarize(self, history: list[Message], reason: SummaryReason) -> None:
-        await summarize(
-            self._ctx, self._deps.models, await self.prepare(history), reason=reason, retry=self._deps.retry
-        )
+        await summarize(self._ctx, self._deps.models, await self.prepare(history), reason=reason)
 
     def _build_request(self, setup: _TurnSetup, history: Sequence[Message]) -> StepRequest:
         endpoint = setup.step_runner.endpoint
@@ -208,9 +208,10 @@ class _Turn:
             tools=[describe_tool(tool) for tool in tools],
             scope=scope,
             tool_runner=ToolRunner(ctx, scope, {tool.name: tool for tool in tools}, judge),
-            step_runner=StepRunner(ctx, deps.models, endpoint, deps.retry, keys),
+            step_runner=StepRunner(ctx, deps.models, endpoint, models.retry, keys),
             limits=RunLimits(ctx, config, endpoint, deps.cost_questions),
             keys=keys,
+            retry=models.retry,
         )
 
     def _select_tools(self, info: ModelInfo) -> Sequence[Tool]:

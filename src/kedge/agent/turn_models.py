@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kedge.agent.limits import CostQuestions
-from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
+from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy, bound_waits
 from kedge.agent.titles import Titles
 from kedge.config.schema import Config, Configure, Effort
 from kedge.engine.errors import TurnFailed
@@ -47,6 +47,7 @@ class TurnModels:
         self._ctx = ctx
         self._env = env
         self._config = config
+        self.retry = bound_waits(deps.retry, config, ctx.run)
 
     async def select_large(self, keys: ApiKeys, *, is_first: bool) -> Selection:
         """Select the model that does the work, with retries and waiting for a login as for a step.
@@ -54,7 +55,7 @@ class TurnModels:
         Emits a notice of the reason if nobody named the model: in the session's first run (`is_first`), and in each run
         that got a model of this machine because nothing is set up.
         """
-        attempts = Attempts(self._ctx, self._deps.retry, keys)
+        attempts = Attempts(self._ctx, self.retry, keys)
         selection: Selection | None = None
         while True:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kedge.cli.common import EXIT_OK, connect, run_command
 from kedge.cli.options import Options, named
 from kedge.cli.output import print_json, print_table
+from kedge.client.run_view import format_time
 from kedge.http.http1 import build_query
 from kedge.protocol.text_safety import one_line
 
@@ -51,4 +52,8 @@ def _list(options: Options) -> int:
 
 
 def _describe_state(run: dict[str, Any]) -> str:
-    return "stopping" if run["cancel_requested"] and run["state"] == "running" else run["state"]
+    if run["cancel_requested"] and run["state"] == "running":
+        return "stopping"
+    if (waiting := run.get("waiting")) is not None:
+        return f"running, waiting until {format_time(waiting['until'])} ({waiting['reason']})"
+    return run["state"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kedge.client.message_assembly import RunMessage, RunMessages, is_complete
-from kedge.client.run_view import describe_call, is_passing, progress_percent
+from kedge.client.run_view import describe_call, describe_waiting, is_passing, progress_percent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,20 +123,26 @@ class AnswerText:
 
 
 class Activity:
-    """One line for each tool call that started or was refused, each notice and each summary of a run."""
+    """One line for each tool call that started or was refused, and each notice, summary and wait of a run."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self._calls: dict[str, str] = {}  # calls that have not started or ended yet, by call id: what they do
         self._started: set[str] = set()  # ids of calls
         self._notices: set[str] = set()
+        self._provider: str | None = None  # of the last retry
+        self._last_wait = ""  # the line of a wait after which nothing was written yet
 
     def take(self, event: Event) -> list[ActivityLine]:
         payload: dict[str, Any] = event["payload"].get("payload", {})
         if payload.get("run_id") != self._run_id or event.get("seq") is None:
             return []
         if event["type"] == "message":
-            return self._take_message(payload)
+            return [*self._end_wait(payload), *self._take_message(payload)]
+        if event["type"] == "run":
+            return self._take_wait(payload.get("waiting"))
+        if event["type"] == "agent_event" and payload["type"] == "retry":
+            self._provider = payload.get("provider_id")
         if event["type"] == "agent_event" and payload["type"] in ("notice", "summarize"):
             return self._take_notice(payload)
         if event["type"] == "permission_notification" and payload["action"] == "deny":
@@ -158,6 +164,22 @@ class Activity:
                     del self._calls[call_id]
                     lines += _tell_refusal(call, part.get("metadata") or {})
         return lines
+
+    def _take_wait(self, waiting: dict[str, Any] | None) -> list[ActivityLine]:
+        if waiting is None:
+            return []
+        line = describe_waiting(waiting["reason"], waiting["until"], self._provider)
+        if line == self._last_wait:
+            return []
+        self._last_wait = line
+        return [("note", f"{line[0].upper()}{line[1:]}")]
+
+    def _end_wait(self, message: dict[str, Any]) -> list[ActivityLine]:
+        has_content = message["role"] == "assistant" and any(part["type"] != "finish" for part in message["parts"])
+        if not self._last_wait or not has_content:
+            return []
+        self._last_wait = ""
+        return [("note", "Continuing")]
 
     def _take_notice(self, notice: dict[str, Any]) -> list[ActivityLine]:
         text = notice.get("message")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from kedge.client.message_assembly import RunMessages, is_complete
 
@@ -30,12 +31,14 @@ class RunView:
         self._status = "waiting"
         self._calls: dict[str, dict[str, Any]] = {}  # of the last step, by id
         self._results: set[str] = set()  # ids of the calls that have ended
+        self._wait: str | None = None  # what the run waits for, if not for a person
+        self._provider: str | None = None  # that the run waits for
 
     @property
     def status(self) -> str:
         """The current activity of the run, in a few words."""
         waits_for = self.requests.waits_for
-        return self._status if waits_for is None else f"waiting for an answer: {waits_for}"
+        return self._wait or self._status if waits_for is None else f"waiting for an answer: {waits_for}"
 
     def is_about(self, event: Event) -> bool:
         return event["payload"].get("payload", {}).get("run_id") == self.run_id
@@ -53,8 +56,11 @@ class RunView:
                 return self._take_message(payload, is_snapshot=event.get("seq") is None)
             case "run":
                 self._status = "waiting in the queue" if payload["state"] == "queued" else "thinking"
+                waiting = payload.get("waiting")
+                self._wait = waiting and describe_waiting(waiting["reason"], waiting["until"], self._provider)
                 if payload.get("cancel_requested"):
                     self._status = "canceling"
+                    self._wait = None
             case "agent_event":
                 self._take_agent_event(payload)
             case "permission_request" | "permission_notification" | "question_request" | "question_notification":
@@ -107,6 +113,7 @@ class RunView:
 
     def _take_agent_event(self, payload: dict[str, Any]) -> None:
         if payload["type"] == "retry":
+            self._provider = payload.get("provider_id")
             self._status = f"retrying: {payload.get('error') or 'the model did not answer'}"
         elif payload["type"] == "re_authenticate":
             self._status = f"waiting for a login to {payload.get('provider_id')}"
@@ -210,6 +217,24 @@ def _describe(request: dict[str, Any]) -> str:
     if "questions" in request:
         return next((str(each["question"]) for each in request["questions"] if each.get("question")), "a question")
     return request.get("description") or request.get("tool") or "an earlier request"
+
+
+_WAITS = {"rate_limit": "the rate limit", "usage_limit": "the usage limit", "overload": "capacity"}
+
+
+def describe_waiting(reason: str, until: float, provider: str | None = None) -> str:
+    """What a run waits for, in a few words: "waiting for the rate limit of openai until 14:35"."""
+    if reason == "network":  # its next try is soon, but nobody knows when the network is back
+        return f"waiting for the network: {provider or 'the model'} cannot be reached"
+    of = f" of {provider}" if provider else ""
+    return f"waiting for {_WAITS.get(reason, 'the provider')}{of} until {format_time(until)}"
+
+
+def format_time(time_s: float) -> str:
+    """The time of day, with the date if it is not today."""
+    then = time.localtime(time_s)
+    is_today = then[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", then)
 
 
 def is_passing(notice: dict[str, Any]) -> bool:

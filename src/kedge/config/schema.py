@@ -22,6 +22,10 @@ ANYONE = {"untrusted": "yes"}  # harmless from any file
 STRICTER = {"untrusted": "stricter"}  # an untrusted file may only make it stricter
 RULES = {"rules": True}  # each element is a permission rule
 
+# Defaults of agent.max_wait_s: with a person who can be asked and can cancel the run, and without one.
+ATTENDED_WAIT_S = 6 * 3600.0
+UNATTENDED_WAIT_S = 15 * 60.0
+
 Count = Annotated[int, Meta(ge=1)]
 Price = Annotated[float, Meta(ge=0)]
 
@@ -88,6 +92,14 @@ class AgentConfig(_Table, frozen=True, kw_only=True):
     max_cost_day: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="most that all runs of a day may cost, in dollars; then an attended run asks", extra=STRICTER),
+    ] = None
+    max_wait_s: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(
+            description="seconds that a run waits for a provider's limit or the network without an answer; 0: it fails"
+            " instead; not set: 6 hours, or 15 minutes if nobody can be asked",
+            extra=STRICTER,
+        ),
     ] = None
     summarize_at: Annotated[
         Annotated[float, Meta(gt=0, le=1)],

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from kedge.config.keys import Key
-from kedge.config.schema import Config
+from kedge.config.schema import UNATTENDED_WAIT_S, Config
 from kedge.config.schema_tree import Leaf, find_node
 from kedge.protocol.runs import MODES
 
@@ -81,6 +81,9 @@ def _why_wider(key: Key, value: Any, users: Config) -> str | None:
         case ("agent", "max_cost" | "max_cost_session" | "max_cost_day" as name):
             most: float | None = getattr(users.agent, name)
             return f"is more than {most:g}, which {NOT_TRUSTED}" if most is not None and value > most else None
+        case ("agent", "max_wait_s"):
+            most = UNATTENDED_WAIT_S if users.agent.max_wait_s is None else users.agent.max_wait_s
+            return f"is more than {most:g}, which {NOT_TRUSTED}" if value > most else None
         case ("agent", "context_files"):
             if all(map(_stays_inside, cast("list[str]", value))):
                 return None

@@ -223,6 +223,7 @@ async def _call_turn(turn: Turn | None, ctx: TurnContext) -> Outcome:
     if turn is None:
         return _make_failure(f"this server cannot do runs of kind {ctx.run.kind!r}", "unsupported")
     try:
+        await ctx.end_stored_wait()
         await turn(ctx)
     except TurnFailed as error:
         return _make_failure(error.text, error.code)

@@ -23,6 +23,8 @@ V = TypeVar("V")
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 2.0
 
+CLOCK_READ_S = 30.0
+
 
 async def retry_store(call: Callable[[], Awaitable[T]]) -> T:
     """Repeat a store call until it raises no `StoreUnavailable`. That error means that nothing was written, so nothing
@@ -35,6 +37,12 @@ async def retry_store(call: Callable[[], Awaitable[T]]) -> T:
             log.warning("%s; trying again in %.1f s", error.message, delay_s)
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RETRY_MAX_S)
+
+
+async def sleep_until(time_s: float, now: Callable[[], float]) -> None:
+    """Sleep until a time of day. Timers stand still while a computer is suspended, so the clock is read in between."""
+    while (left_s := time_s - now()) > 0:  # noqa: ASYNC110 - it waits for the clock, which sets no event
+        await asyncio.sleep(min(left_s, CLOCK_READ_S))
 
 
 class Waiters(Generic[K, V]):
@@ -65,7 +73,7 @@ class Waiters(Generic[K, V]):
 
 
 class TurnSlots:
-    """Bound the number of turns that run at once. A turn that waits for a person lends its slot."""
+    """Bound the number of turns that run at once. A turn that waits for a person or a provider lends its slot."""
 
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,7 @@ class Engine:
         observe: OnCommit = lambda _: None,
         versions: Versions | None = None,
         ring_bytes: int = RING_BYTES,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
         self.feeds = Feeds(ring_bytes=ring_bytes)
@@ -66,7 +68,7 @@ class Engine:
         self.file_recorder = FileRecorder(store, versions or Versions(None), self.root_of, self.tasks, self.processes)
         self.undos = UndoManager(store, self.file_recorder, self.root_of, self.tasks, self.runs.check_accepting)
         self.actors = Actors(
-            TurnDeps(store, self.feeds, self.runs, self.answers, self.processes, self.file_recorder, self.tasks),
+            TurnDeps(store, self.feeds, self.runs, self.answers, self.processes, self.file_recorder, self.tasks, now),
             turns,
             max_turns,
         )

@@ -12,6 +12,7 @@ A prompt is a script, one command a line (or after a `;`):
     summarize TEXT      a summary, streamed; first in its script, since a resumed turn does not see earlier messages
     use TOKENS          adds usage outside of the steps
     wait GATE           waits until a test opens the gate
+    limit SECONDS       waits as for a provider's rate limit; not again in a turn that was resumed from a wait
     sleep SECONDS · hang · stubborn SECONDS (ignores cancellation)
     fail TEXT · raise TEXT · exit
 
@@ -28,7 +29,7 @@ from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import MessageWriter
 from kedge.engine.turn import TurnContext
 from kedge.protocol.messages import Message, Text, ToolCall, ToolResult
-from kedge.protocol.runs import Usage
+from kedge.protocol.runs import Usage, Waiting
 
 
 class Gates:
@@ -145,6 +146,10 @@ class ScriptedTurn:
                 await ctx.add_usage(Usage(output_tokens=int(rest)))
             case "wait":
                 await self._gates.wait(rest)
+            case "limit" if ctx.run.waiting is not None:
+                pass
+            case "limit":
+                await ctx.wait(Waiting("rate_limit", ctx.now() + float(rest)))
             case "sleep":
                 await asyncio.sleep(float(rest))
             case "hang":

@@ -7,12 +7,12 @@ or not, from then on its writes raise `ClaimLost`, and the engine completes the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from kedge.engine.concurrency import Tasks, TurnSlot, Waiters, retry_store
+from kedge.engine.concurrency import Tasks, TurnSlot, Waiters, retry_store, sleep_until
 from kedge.engine.files.change_log import Author
 from kedge.engine.files.recorder import FileRecorder
 from kedge.engine.message_writer import MessageWriter, ShellWriter, ToolWriter, TurnWriter
@@ -23,7 +23,7 @@ from kedge.feed.feeds import Feeds
 from kedge.protocol.events import AgentEvent, AgentEventType
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage
+from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage, Waiting
 from kedge.protocol.sessions import SessionDetails
 from kedge.store.errors import ClaimLost
 from kedge.store.port import CostGrant, DayCost, ProcessRecord, SessionCost, Started, Store
@@ -43,6 +43,7 @@ class TurnDeps(NamedTuple):
     processes: ProcessRegistry
     file_recorder: FileRecorder
     tasks: Tasks
+    now: Callable[[], float]  # the time of day
 
 
 class TurnContext:
@@ -192,6 +193,25 @@ class TurnContext:
         )
         await retry_store(lambda: self._store.append_agent_event(self._claim, event))
 
+    def now(self) -> float:
+        """Return the time of day, as Unix time."""
+        return self._deps.now()
+
+    async def wait(self, waiting: Waiting) -> None:
+        """Wait until a time of day, with the slot free. The wait is stored, and continues after a restart."""
+        self._turn_writer.check_claim()
+        await retry_store(lambda: self._store.set_waiting(self._claim, waiting))
+        await self._wait_until(waiting.until)
+
+    async def end_stored_wait(self) -> None:
+        """Wait on where an earlier server stopped, if the run was waiting then."""
+        if self.run.waiting is not None:
+            await self._wait_until(self.run.waiting.until)
+
+    async def waiting_since(self) -> float | None:
+        """Return when the run began to wait, if its model has not answered since, also before a restart."""
+        return await retry_store(lambda: self._store.waiting_since(self._claim.workspace_id, self.run.run_id))
+
     def lend_slot(self) -> AbstractAsyncContextManager[None]:
         """Free this turn's slot inside the block, while a person has to act."""
         return self._slot.lend()
@@ -306,6 +326,11 @@ class TurnContext:
     @property
     def _author(self) -> Author:
         return Author(self.workspace_id, self.run.run_id, self.directory)
+
+    async def _wait_until(self, time_s: float) -> None:
+        async with self._slot.lend():
+            await sleep_until(time_s, self._deps.now)
+        await retry_store(lambda: self._store.set_waiting(self._claim, None))
 
     async def _append_notice(self, message: str) -> None:
         await self.append_event("notice", message=message)

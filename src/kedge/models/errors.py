@@ -38,8 +38,12 @@ class ReasoningRejected(Refused):
 
 
 class Transient(ModelError):
-    """`retry_after_s` is the delay that the provider asks for, if it does."""
+    """`retry_after_s` is the delay that the provider asks for, if it does. A usage limit is one of hours or days, which
+    belongs to a subscription or a plan."""
 
-    def __init__(self, code: Code, text: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, code: Code, text: str, retry_after_s: float | None = None, *, is_usage_limit: bool = False
+    ) -> None:
         super().__init__(code, text)
         self.retry_after_s = retry_after_s
+        self.is_usage_limit = is_usage_limit

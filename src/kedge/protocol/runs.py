@@ -103,6 +103,16 @@ class Receipt(msgspec.Struct, frozen=True):
     replayed: bool
 
 
+WaitReason = Literal["rate_limit", "usage_limit", "overload", "network"]
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Why a running run does nothing at the moment, and the Unix time of its next model call."""
+
+    reason: WaitReason
+    until: float
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The current state of a run; `seq` is that of its acceptance in the log."""
 
@@ -119,6 +129,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     merged_into: str | None = None
     parent_run_id: str | None = None
+    waiting: Waiting | None = None
 
     @property
     def is_open(self) -> bool:

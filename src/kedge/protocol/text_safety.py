@@ -166,3 +166,13 @@ def dollars(amount: float) -> str:
     digits = text.removeprefix("0.")
     decimals = len(digits) - len(digits.lstrip("0")) + 2
     return f"${amount:.{min(decimals, len(digits))}f}".rstrip("0").rstrip(".")
+
+
+def describe_period(seconds: float) -> str:
+    """Return a period for people, in at most two units: "45 s", "15 min", "3 h 50 min", "2 days 4 h"."""
+    whole = round(seconds)
+    for size, unit, smaller_size, smaller in ((86_400, "days", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= 2 * size or (whole >= size and unit != "days"):
+            rest = whole % size // smaller_size
+            return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"

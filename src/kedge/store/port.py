@@ -22,7 +22,18 @@ from kedge.protocol.requests import (
     RequestKind,
     RequestResolution,
 )
-from kedge.protocol.runs import Effort, Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission, Usage
+from kedge.protocol.runs import (
+    Effort,
+    Receipt,
+    Run,
+    RunEnd,
+    RunOptions,
+    RunState,
+    RunStatus,
+    Submission,
+    Usage,
+    Waiting,
+)
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
 
 
@@ -171,6 +182,8 @@ class Store(Protocol):
     async def accept(self, workspace_id: str, run_id: str, submission: Submission) -> Receipt: ...
     async def start(self, workspace_id: str, session_id: str) -> Started | None: ...
     async def join(self, claim: Claim) -> list[Run]: ...
+    async def set_waiting(self, claim: Claim, waiting: Waiting | None) -> None: ...
+    async def waiting_since(self, workspace_id: str, run_id: str) -> float | None: ...
     async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]: ...
     async def cancel_run(self, workspace_id: str, run_id: str) -> Run: ...
     async def drop_queued(self, workspace_id: str, session_id: str, run_id: str | None) -> list[str]: ...

@@ -103,7 +103,7 @@ class Activity(QuietText):
             self._tick += 1
             took = formats.format_duration(time.monotonic() - self._since)
             mark = _SPINNER[self._tick % len(_SPINNER)]
-            what = "Working" if self._session.active else "Queued"
+            what = self._session.describe_wait() or ("Working" if self._session.active else "Queued")
             keys = "Esc to go back" if info.is_agent else "Esc Esc to cancel"
             self.show(Content.styled(f"{mark} {what} · {took} · {keys}", "$foreground-muted"))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, cast
@@ -34,7 +35,7 @@ _CODE_NAMES: dict[Code, str] = {
     ),
     "auth": "invalid_api_key authentication_error invalid_authentication permission_error api_key_invalid",
     "model_not_found": "model_not_found not_found_error deploymentnotfound",
-    "rate_limited": "rate_limit_exceeded rate_limit_error resource_exhausted 429",
+    "rate_limited": "rate_limit_exceeded rate_limit_error resource_exhausted usage_limit_reached 429",
     "provider_error": "server_error api_error overloaded_error internal_error timeout timeout_error error",
     "bad_request": (
         "invalid_prompt invalid_encrypted_content data_residency_mismatch invalid_image invalid_image_format"
@@ -63,6 +64,7 @@ _HINTS: dict[Code, str] = {
     "quota": "the account has no quota left; check its billing",
     "content_filter": "the provider's content filter refused the request",
 }
+_USAGE_LIMIT = r"(?i)\busage.limit|\bper.day\b|\bdaily\b"  # in codes and messages
 _REASONING_REJECTED = (
     r"(?i)encrypted content .{0,200}could not be|invalid .?signature.? in .?thinking"
     r"|(invalid|corrupted) thought.signature|thought.signature is not valid|reasoning input items can only be"
@@ -82,7 +84,8 @@ def error_from_response(
     text = _add_hint(text, code, endpoint)
     if code in ("rate_limited", "provider_error"):
         delay_s = parse_retry_after(headers, now)
-        return Transient(code, text, _google_retry_delay_s(body) if delay_s is None else delay_s)
+        delay_s = _find_delay_s(body, now) if delay_s is None else delay_s
+        return Transient(code, text, delay_s, is_usage_limit=_is_usage_limit(codes, message))
     return _make_refusal(code, text, codes, message)
 
 
@@ -94,8 +97,9 @@ def error_from_event(data: bytes, endpoint: Endpoint) -> ModelError:
     text = "The provider stopped the answer" + (f": {message}" if message else " without a reason")
     text = _add_hint(text, code, endpoint)
     if code in ("rate_limited", "provider_error"):
-        delay_s = _google_retry_delay_s(data)
-        return Transient(code, text, parse_delay_in_message(message) if delay_s is None else delay_s)
+        delay_s = _find_delay_s(data, time.time())
+        delay_s = parse_delay_in_message(message) if delay_s is None else delay_s
+        return Transient(code, text, delay_s, is_usage_limit=_is_usage_limit(codes, message))
     return _make_refusal(code, text, codes, message)
 
 
@@ -213,14 +217,25 @@ def _google_codes(error: dict[str, Any]) -> set[str]:
     return {*codes, _WAIT} if _longest_delay_s(details) is not None else codes
 
 
-def _google_retry_delay_s(body: bytes) -> float | None:
-    """Return the delay that the error asks for, if any."""
+def _find_delay_s(body: bytes, now: float) -> float | None:
+    """Return the delay that the error itself asks for, if any."""
     try:
         decoded: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    error = as_object(cast("list[Any]", decoded)[0] if isinstance(decoded, list) and decoded else decoded).get("error")
-    return _longest_delay_s(list(_google_details(as_object(error))))
+    first = as_object(cast("list[Any]", decoded)[0] if isinstance(decoded, list) and decoded else decoded)
+    error = as_object(first.get("error"))
+    if (delay_s := _longest_delay_s(list(_google_details(error)))) is not None:
+        return delay_s
+    for field in ("resets_in_seconds", "resets_at"):  # of OpenAI's subscriptions
+        if isinstance(value := error.get(field), (int, float)):
+            return _parse_reset(str(value), now)
+    headers = as_object(as_object(error.get("metadata")).get("headers"))  # of OpenRouter
+    return parse_retry_after({name.lower(): str(value) for name, value in headers.items()}, now)
+
+
+def _is_usage_limit(codes: set[str], message: str) -> bool:
+    return any(re.search(_USAGE_LIMIT, text) for text in (*codes, message))
 
 
 def _longest_delay_s(details: list[dict[str, Any]]) -> float | None:

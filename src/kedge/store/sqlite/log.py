@@ -10,7 +10,7 @@ import msgspec
 
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, answer_of
-from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus, Usage
+from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus, Usage, Waiting
 from kedge.store.port import LogEvent, LogPage
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -29,6 +29,7 @@ class RunChange(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     cancel_requested: bool
     merged_into: str | None
+    waiting: Waiting | None = None
 
 
 _decode_run_change = msgspec.json.Decoder(RunChange).decode
@@ -52,8 +53,13 @@ def struct_of(row: sqlite3.Row, type: type[S], **given: Any) -> S:
 
 
 def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
-    given = {"cancel_requested": bool(row["cancel_requested"])} if change is None else msgspec.structs.asdict(change)
-    return struct_of(row, Run, **given)
+    if change is not None:
+        return struct_of(row, Run, **msgspec.structs.asdict(change))
+    return struct_of(row, Run, cancel_requested=bool(row["cancel_requested"]), waiting=_waiting_of(row))
+
+
+def _waiting_of(row: sqlite3.Row) -> Waiting | None:
+    return None if row["wait_reason"] is None else Waiting(row["wait_reason"], row["wait_until"])
 
 
 def status_of(row: sqlite3.Row) -> RunStatus:

@@ -96,6 +96,12 @@ def finish_parts(
     if usage is not None:
         add_usage(tx, run, usage)
         add_day_cost(tx, usage.cost)
+    if run["waiting_since"] is not None and _find_reason(parts) not in (None, "interrupted"):  # the model has answered
+        tx.execute(
+            "UPDATE runs SET waiting_since = NULL WHERE workspace_id = ? AND run_id = ?",
+            claim.workspace_id,
+            claim.run_id,
+        )
     append_parts(tx, message_id, first, parts)
 
 

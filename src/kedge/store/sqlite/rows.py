@@ -117,7 +117,7 @@ def add_usage(tx: Transaction, run: sqlite3.Row, usage: Usage) -> None:
 
 def append_run_event(tx: Transaction, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
     run = run_now(tx.db, workspace_id, run_id)
-    stored = encode(RunChange(run.state, run.attempt, run.cancel_requested, run.merged_into))
+    stored = encode(RunChange(run.state, run.attempt, run.cancel_requested, run.merged_into, run.waiting))
     tx.append(
         "run", change, workspace_id, run.session_id, encode(run), seq=seq, payload=run, subject=run_id, body=stored
     )

@@ -153,7 +153,7 @@ def _end(tx: Transaction, row: sqlite3.Row, outcome: Outcome, message_id: str | 
     is_cancelled, error, code = outcome.state == "cancelled", outcome.error, outcome.code
     changed = tx.execute(
         "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?,"
-        " cancel_requested = cancel_requested OR ?"
+        " wait_reason = NULL, wait_until = NULL, cancel_requested = cancel_requested OR ?"
         " WHERE workspace_id = ? AND run_id = ? AND state IN ('queued', 'running')",
         *(outcome.state, message_id, error, code, encode(usage), is_cancelled, workspace_id, run_id),
     )

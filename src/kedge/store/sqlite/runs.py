@@ -13,7 +13,7 @@ import msgspec
 from kedge.protocol.bounds import MAX_OPEN_RUNS
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy, TooMany
 from kedge.protocol.messages import INTERRUPTED
-from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, Submission
+from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, Submission, Waiting
 from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Outcome, ProcessRecord, Started
@@ -91,8 +91,8 @@ def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None
     if row["is_claimed"] and not prepare_next_attempt(tx, row):  # its actor failed: like a crash
         return start(tx, workspace_id, session_id)
     tx.execute(
-        "UPDATE runs SET state = 'running', attempt = attempt + 1 - suspended, suspended = 0, epoch = epoch + 1,"
-        " is_claimed = 1 WHERE workspace_id = ? AND run_id = ?",
+        "UPDATE runs SET state = 'running', attempt = attempt + 1 - (suspended OR wait_reason IS NOT NULL),"
+        " suspended = 0, epoch = epoch + 1, is_claimed = 1 WHERE workspace_id = ? AND run_id = ?",
         *(workspace_id, row["run_id"]),
     )
     run = append_run_event(tx, workspace_id, row["run_id"], "updated")
@@ -129,6 +129,24 @@ def join(tx: Transaction, claim: Claim) -> list[Run]:
         joined.append(append_run_event(tx, claim.workspace_id, row["run_id"], "updated"))
         messages.write_user_message(tx, row)
     return joined
+
+
+def set_waiting(tx: Transaction, claim: Claim, waiting: Waiting | None) -> None:
+    """Store that the turn waits, or goes on; with the runs that joined it (P13)."""
+    host = claimed_run(tx, claim)
+    reason, until = (None, None) if waiting is None else (waiting.reason, waiting.until)
+    since = host["waiting_since"] or (None if waiting is None else tx.now)
+    for row in [host, *joined_runs(tx, host)]:
+        tx.execute(
+            "UPDATE runs SET wait_reason = ?, wait_until = ?, waiting_since = ? WHERE workspace_id = ? AND run_id = ?",
+            *(reason, until, since, row["workspace_id"], row["run_id"]),
+        )
+        append_run_event(tx, row["workspace_id"], row["run_id"], "updated")
+
+
+def waiting_since(db: sqlite3.Connection, workspace_id: str, run_id: str) -> float | None:
+    """Return when the run began to wait, if its model has not answered since."""
+    return get_run(db, workspace_id, run_id)["waiting_since"]
 
 
 def cancel_session(tx: Transaction, workspace_id: str, session_id: str) -> list[str]:
@@ -293,12 +311,15 @@ def recover(tx: Transaction) -> None:
 
 
 def prepare_next_attempt(tx: Transaction, row: sqlite3.Row) -> bool:
-    """Prepare a run whose turn is gone for its next attempt; returns False if it has ended instead."""
+    """Prepare a run whose turn is gone for its next attempt; returns False if it has ended instead.
+
+    A run that only waited did not take the server down: that is no attempt.
+    """
     if row["cancel_requested"]:
         run_end.end_turn(tx, row, Outcome("cancelled"))
         return False
     interrupt_turn(tx, row)
-    if row["attempt"] >= MAX_ATTEMPTS and not row["suspended"]:
+    if row["attempt"] >= MAX_ATTEMPTS and not row["suspended"] and row["wait_reason"] is None:
         error = f"the server stopped {row['attempt']} times while this run was working; it is not tried again"
         run_end.end_turn(tx, row, Outcome("failed", error, "interrupted"))
         return False

@@ -16,7 +16,7 @@ from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, RunStatus, Submission, Usage
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, RunStatus, Submission, Usage, Waiting
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus
 from kedge.store.port import (
     Claim,
@@ -150,6 +150,12 @@ class SqliteStore:
 
     async def join(self, claim: Claim) -> list[Run]:
         return await self._writer.write("join", runs.join, claim)
+
+    async def set_waiting(self, claim: Claim, waiting: Waiting | None) -> None:
+        await self._writer.write("set_waiting", runs.set_waiting, claim, waiting)
+
+    async def waiting_since(self, workspace_id: str, run_id: str) -> float | None:
+        return await self._readers.read(runs.waiting_since, workspace_id, run_id)
 
     async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]:
         return await self._writer.write("cancel", runs.cancel_session, workspace_id, session_id)

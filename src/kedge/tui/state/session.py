@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kedge.client.errors import Dropped
 from kedge.client.message_assembly import AssembledMessage, AssembledPart, is_complete
+from kedge.client.run_view import describe_waiting
 from kedge.protocol.events import AgentEvent, FileChange
 from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Delta, Finish, Message, Part, ToolResult, text_in
@@ -181,6 +182,16 @@ class SessionState:
     @property
     def active(self) -> Run | None:
         return next((run for run in self._open_runs() if run.state == "running" and run.merged_into is None), None)
+
+    def describe_wait(self) -> str | None:
+        """What the session waits for: a limit of its provider, or the network; None if it does not."""
+        run = self.active
+        if run is None or run.waiting is None:
+            return next(filter(None, (child.describe_wait() for child in self.children.values())), None)
+        retries = [each for each in self.agent_events.get(run.run_id, {}).values() if each.type == "retry"]
+        provider = retries[-1].provider_id if retries else None
+        line = describe_waiting(run.waiting.reason, run.waiting.until, provider)
+        return f"{line[0].upper()}{line[1:]}"
 
     @property
     def queue(self) -> list[Run]:
