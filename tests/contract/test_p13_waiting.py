@@ -38,19 +38,19 @@ async def test_a_wait_is_told_and_the_run_goes_on_when_it_is_over(kedge: Kedge) 
     await kedge.send(session_id, f"say one; {LONG}; say two", "r")
     run = await seen_waiting(kedge, "r")
     assert run.state == "running"
-    assert run.waiting is not None
-    assert run.waiting.reason == "rate_limit"
-    assert 900 < run.waiting.until - kedge.clock() <= 1000
-    stored = await kedge.run("r")
-    assert stored.waiting == run.waiting
+    waiting = run.waiting
+    assert isinstance(waiting, Waiting)
+    assert waiting.reason == "rate_limit"
+    assert 900 < waiting.until - kedge.clock() <= 1000
+    assert (await kedge.run("r")).waiting == waiting
     active = (await kedge.store.session_status(kedge.workspace_id, session_id)).active
     assert active is not None
-    assert active.waiting == run.waiting
+    assert active.waiting == waiting
     kedge.clock.ahead_s += 1000
     assert (await kedge.end("r")).text == "two"
     assert (await kedge.run("r")).waiting is None
     told = [run.waiting for _, run in run_events(await kedge.log())]
-    assert told == [None, None, Waiting("rate_limit", run.waiting.until), None, None]
+    assert told == [None, None, waiting, None, None]
 
 
 async def test_the_log_tells_a_wait_again_as_it_was_told(kedge: Kedge) -> None:

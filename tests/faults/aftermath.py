@@ -189,7 +189,8 @@ def check_attempts(left: AtRest, runs: Mapping[str, Run]) -> None:
     """P13: resumed under the same id, and counted; an orderly stop does not count."""
     for run_id, row in left.runs.items():
         if left.is_resumed(run_id) and row["merged_into"] is None:
-            assert runs[run_id].attempt == row["attempt"] + 1 - row["suspended"], f"attempts of {runs[run_id]}"
+            is_counted = not row["suspended"] and row["wait_reason"] is None  # one that only waited is not
+            assert runs[run_id].attempt == row["attempt"] + is_counted, f"attempts of {runs[run_id]}"
         elif row["state"] in ("queued", "running"):
             assert runs[run_id].attempt <= max(1, row["attempt"])
         else:

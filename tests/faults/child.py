@@ -200,7 +200,7 @@ async def delegating(server: Server) -> None:
 
 async def failing(server: Server) -> None:
     session = await server.session("failing")
-    await server.send("e1", session, "use 7", "retry half an answer", "say whole answer", "fail broken")
+    await server.send("e1", session, "use 7", "retry half an answer", "say whole answer", "limit 0.01", "fail broken")
     await server.end("e1")
     await server.send("e2", session, "say begun", "wait forever-2")
     await server.gates.reached("forever-2")

@@ -45,7 +45,7 @@ from kedge.protocol.requests import (
     RequestResolution,
     Skip,
 )
-from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission, Usage
+from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission, Usage, Waiting
 from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
 
 RUN = Run(
@@ -164,6 +164,11 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         f'{RUN_JSON[:-1]},"usage":{USAGE_JSON},"error":"no","code":"failed"}}',
     ),
     (Usage(1, 2, 3, 4, 0.5, True), USAGE_JSON),
+    (Waiting("rate_limit", 1.5), '{"reason":"rate_limit","until":1.5}'),
+    (
+        msgspec.structs.replace(RUN, waiting=Waiting("network", 1.5)),
+        f'{RUN_JSON[:-1]},"waiting":{{"reason":"network","until":1.5}}}}',
+    ),
     (
         RunEnd(session_id="s1", run_id="r1", message_id=None, text="", usage=Usage()),
         f'{{"session_id":"s1","run_id":"r1","message_id":null,"text":"","usage":{NO_USAGE_JSON}}}',
