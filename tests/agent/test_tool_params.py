@@ -8,8 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kedge.agent.tool_params import build_input_schema, decode_params
+from kedge.agent.tool_params import build_input_schema, decode_params, describe_tool, explain_unknown_tool
+from kedge.protocol.tool_input import correct_params, correct_tool_name
 from kedge.tools.builtin.bash import TOOL as BASH
+from kedge.tools.builtin.edit import TOOL as EDIT
+from kedge.tools.builtin.grep import TOOL as GREP
 from kedge.tools.builtin.ls import TOOL as LS
 from kedge.tools.builtin.multiedit import TOOL as MULTIEDIT
 from kedge.tools.builtin.question import TOOL as QUESTION
@@ -18,6 +21,7 @@ from kedge.tools.builtin.view import TOOL as VIEW
 from kedge.tools.builtin.write import TOOL as WRITE
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
+from kedge.tools.registry import TOOLS
 
 TODO = '{"todos": [{"content": "a", "status": "pending"}]}'
 EDITS = (
@@ -37,7 +41,7 @@ QUESTIONS = (
         (TODOS, '{"todos": ["a"]}', ["Each of `todos` is an object that takes `content` (string, required)"]),
         (
             MULTIEDIT,
-            '{"path": "a", "edits": [{"oldstring": "a", "new_string": "b"}]}',
+            '{"path": "a", "edits": [{"odl_string": "a", "new_string": "b"}]}',
             [EDITS, "did you mean `old_string`"],
         ),
         (MULTIEDIT, '{"path": "a", "edits": []}', ["at `$.edits`", EDITS]),
@@ -69,10 +73,84 @@ def test_what_was_expected_inside_of_a_list_is_named(tool: Tool, given: str, wor
         (QUESTION, '{"questions": [{"question": "a", "options": null}]}', '{"questions": [{"question": "a"}]}'),
         (WRITE, '{"path": "a", "content": "[1]"}', '{"path": "a", "content": "[1]"}'),
         (BASH, '{"command": "{}", "timeout": null}', '{"command": "{}"}'),
+        (VIEW, '{"file_path": "a", "offset": 0}', '{"path": "a", "offset": 1}'),
+        (VIEW, '{"filename": "a", "offset": "0"}', '{"path": "a"}'),
+        (BASH, '{"cmd": "ls", "cwd": null, "runInBackground": "true"}', '{"command": "ls", "run_in_background": true}'),
+        (
+            EDIT,
+            '{"filePath": "a", "old_str": "b", "new_str": ""}',
+            '{"path": "a", "old_string": "b", "new_string": ""}',
+        ),
+        (
+            MULTIEDIT,
+            '{"file": "a", "edits": "[{\\"old\\": \\"b\\", \\"new\\": \\"c\\"}]"}',
+            '{"path": "a", "edits": [{"old_string": "b", "new_string": "c"}]}',
+        ),
+        (WRITE, '{"path": "a", "content": "x\n\ty"}', '{"path": "a", "content": "x\\n\\ty"}'),
+        (WRITE, '{"path": "a", "content": "x,}",\n}', '{"path": "a", "content": "x,}"}'),
+        (LS, '```json\n{"path": "a"}\n```', '{"path": "a"}'),
+        (GREP, '{"query": "a", "path": "b", "glob": "*.py"}', '{"pattern": "a", "path": "b", "include": "*.py"}'),
     ],
 )
 def test_what_is_clear_is_taken_for_what_it_means(tool: Tool, given: str, same: str) -> None:
     assert decode_params(tool, given) == msgspec.json.decode(same, type=tool.params)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        (VIEW, '{"file_path": "a", "filename": "b"}'),  # which?
+        (VIEW, '{"path": "a", "file_path": "b"}'),
+        (BASH, '{"command": "ls", "timeout_ms": 5}'),
+        (EDIT, '{"path": "a", "old_string": "b", "new_string": "c", "expected_replacements": 1}'),
+        (WRITE, '{"path": "a", "content": "\\ud83d"}'),
+        (WRITE, '{"path": "a", "content": NaN}'),
+        (WRITE, '{"path": "a", "content": "b'),
+    ],
+)
+def test_what_is_not_clear_is_asked_again(tool: Tool, given: str) -> None:
+    with pytest.raises(ToolError, match="It takes"):
+        decode_params(tool, given)
+
+
+def test_no_parameter_is_another_name_for_another_parameter_of_its_tool() -> None:
+    for tool in TOOLS:
+        properties = describe_tool(tool).input_schema.get("properties", {})
+        for name in properties:
+            assert correct_params(tool.name, {name: 1}).keys() == {name}, tool.name
+
+
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        ("Bash", "bash"),
+        ("BASH", "bash"),
+        ("Read", "view"),
+        ("read_file", "view"),
+        ("ReadFile", "view"),
+        ("run-command", "bash"),
+        ("str_replace", "edit"),
+        ("MultiEdit", "multiedit"),
+        ("BashOutput", "job_output"),
+        ("view", "view"),
+        ("apply_patch", "apply_patch"),
+        ("", ""),
+    ],
+)
+def test_a_name_stands_for_one_tool(name: str, tool: str) -> None:
+    assert correct_tool_name(name, [each.name for each in TOOLS]) == tool
+
+
+def test_a_name_never_stands_for_a_tool_that_is_not_offered() -> None:
+    assert correct_tool_name("shell", ["view"]) == "shell"
+    assert correct_tool_name("Read", ["view", "read"]) == "read"
+    assert correct_tool_name("READ", ["Read", "read"]) == "READ"
+
+
+def test_a_tool_of_other_agents_is_compared_to_ours() -> None:
+    names = [each.name for each in TOOLS]
+    assert "Did you mean `edit`?" in explain_unknown_tool("apply_patch", names)
+    assert "Did you mean" not in explain_unknown_tool("apply_patch", ["view"])
 
 
 @pytest.mark.parametrize("given", ['{"path": null}', "{}", '{"path": ["a"]}', '{"path": {}}', "[]", "1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ from kedge.models.values import (
 )
 from kedge.protocol.messages import FinishReason, Part, Reasoning, Text, ToolCall
 from kedge.protocol.runs import Usage
+from kedge.protocol.tool_input import correct_tool_name
 
 _FINISH_NOTES: dict[FinishReason, str] = {
     "max_tokens": "the answer was cut off at the model's output limit",
@@ -59,7 +61,7 @@ class StepRunner:
         self.endpoint = await self._keys.refresh(self.endpoint)
         # The message exists before the model responds, so that its first text is shown at once. An attempt that fails
         # before any text leaves the message to the next attempt.
-        writer = await self._begin_message()
+        writer = await self._begin_message(request)
         while True:
             try:
                 await self._stream(writer, request)
@@ -74,11 +76,12 @@ class StepRunner:
                     raise ContextFull(error) from error
                 self.endpoint = await attempts.prepare_next(error, self.endpoint)
                 if is_used_up:
-                    writer = await self._begin_message()
+                    writer = await self._begin_message(request)
         await writer.finish(self._usage(writer, request), _FINISH_NOTES.get(writer.reason))
 
-    async def _begin_message(self) -> DeltaWriter:
-        return DeltaWriter(await self._ctx.begin_message(model=self.endpoint.name))
+    async def _begin_message(self, request: StepRequest) -> DeltaWriter:
+        names = [tool.name for tool in request.tools]
+        return DeltaWriter(await self._ctx.begin_message(model=self.endpoint.name), names)
 
     async def _stream(self, writer: DeltaWriter, request: StepRequest) -> None:
         async with contextlib.aclosing(self._models.stream(self.endpoint, request)) as groups:
@@ -106,13 +109,14 @@ class _OpenPart(NamedTuple):
 
 
 class DeltaWriter:
-    def __init__(self, message: MessageWriter) -> None:
+    def __init__(self, message: MessageWriter, tools: Sequence[str] = ()) -> None:
         self.message_id = message.id
         self.length = 0  # in characters
         self.has_parts = False
         self.reason: FinishReason = "unknown"
         self.usage: UsageReport | None = None
         self._message = message
+        self._tools = tools
         self._open_parts: dict[str, _OpenPart] = {}
         self._call_ids: set[str] = set()
 
@@ -168,7 +172,9 @@ class DeltaWriter:
             case ReasoningDelta():
                 head = Reasoning("", redacted=delta.redacted)
             case ToolCallDelta():
-                head = ToolCall(self._unique_call_id(delta.id), delta.name, "", False)
+                # From here on everybody sees the tool that runs: permissions, repeats, clients.
+                name = correct_tool_name(delta.name, self._tools)
+                head = ToolCall(self._unique_call_id(delta.id), name, "", False)
         self.has_parts = True
         part = self._open_parts[delta.block] = _OpenPart(self._message.open(head), head, [])
         return part

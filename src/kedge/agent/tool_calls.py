@@ -262,7 +262,7 @@ class ToolRunner:
         else:
             output = limit_output(output, self._scope)
         content, metadata = output.text, output.metadata
-        self._past_calls.append(PastCall(call.name, call.input, content))
+        self._past_calls.append(PastCall.of(call, content))
         if (repeats := count_repeats(self._past_calls)) >= WARN_AT_REPEATS:
             content += REPEAT_WARNING.format(repeats=repeats)
         content += instructions.text

@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from kedge.models.values import ToolSpec
+from kedge.protocol.tool_input import correct_params, find_similar_tool, parse_tool_input
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 
@@ -39,11 +40,12 @@ def build_input_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
 def decode_params(tool: Tool, text: str) -> msgspec.Struct:
     """Return the parameters of a call; raise `ToolError`.
 
-    Accepts common mistakes of models: numbers and booleans in quotes, null for an omitted field, a list or an object as
-    a string of JSON.
+    Accepts common mistakes of models: other names for parameters, raw newlines in strings, numbers and booleans in
+    quotes, null for an omitted field, a list or an object as a string of JSON.
     """
     try:
-        given = _normalize(_parse_json(tool, text), describe_tool(tool).input_schema)
+        schema = describe_tool(tool).input_schema
+        given = _normalize(correct_params(tool.name, _normalize(_parse_json(tool, text), schema)), schema)
     except RecursionError as error:
         raise _bad_input(tool, "is nested too deeply.", _explain_params(tool)) from error
     try:
@@ -61,7 +63,8 @@ def explain_unknown_tool(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return f"There is no tool `{name[:_MAX_QUOTED_CHARS]}`: you have no tools here. Answer without."
-    near = difflib.get_close_matches(name, names, 1)
+    similar = find_similar_tool(name)
+    near = [similar] if similar in names else difflib.get_close_matches(name, names, 1)
     hint = f" Did you mean `{near[0]}`?" if near else ""
     return f"There is no tool `{name[:_MAX_QUOTED_CHARS]}`.{hint} Your tools are: {', '.join(names)}."
 
@@ -74,6 +77,8 @@ def _parse_json(tool: Tool, text: str) -> dict[str, Any]:
         if given is None:
             given = {}
     except (msgspec.DecodeError, UnicodeError) as error:
+        if (repaired := parse_tool_input(text)) is not None:
+            return repaired
         advice = f"Was it cut off? {_explain_params(tool)}"
         raise _bad_input(tool, f"is not valid JSON: {error}.", advice) from error
     if not isinstance(given, dict):

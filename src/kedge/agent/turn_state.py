@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from kedge.protocol.messages import INTERRUPTED, FinishReason, Message, Text, ToolCall, ToolResult, finish_of, text_of
+from kedge.protocol.tool_input import correct_params, parse_tool_input
 
 # The model is warned, and the turn stopped, after so many repetitions of the same calls with the same results.
 WARN_AT_REPEATS = 3  # twice may be a check
@@ -97,8 +98,13 @@ def add_empty_answer_note(history: Sequence[Message]) -> list[Message]:
 
 class PastCall(NamedTuple):
     name: str
-    input: str
+    input: object  # as the tool understands it; calls that are written differently can be the same
     content: str
+
+    @classmethod
+    def of(cls, call: ToolCall, content: str) -> PastCall:
+        given = parse_tool_input(call.input)
+        return cls(call.name, call.input if given is None else correct_params(call.name, given), content)
 
 
 def find_past_calls(history: Sequence[Message], run_id: str) -> list[PastCall]:
@@ -113,9 +119,7 @@ def find_past_calls(history: Sequence[Message], run_id: str) -> list[PastCall]:
             results |= {part.tool_call_id: part for part in message.parts if isinstance(part, ToolResult)}
             continue
         calls = [part for part in reversed(message.parts) if isinstance(part, ToolCall) and part.id in results]
-        past_calls += [
-            PastCall(call.name, call.input, results.pop(call.id).content.partition(_MARK)[0]) for call in calls
-        ]
+        past_calls += [PastCall.of(call, results.pop(call.id).content.partition(_MARK)[0]) for call in calls]
         if len(past_calls) >= limit:
             break
     return past_calls[:limit][::-1]

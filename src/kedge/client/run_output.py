@@ -153,7 +153,7 @@ class Activity:
         lines: list[ActivityLine] = []
         for part in message["parts"]:
             if part["type"] == "tool_call" and part["finished"]:
-                self._calls[part["id"]] = f"{part['name']} {describe_call(part['input'])}".rstrip()
+                self._calls[part["id"]] = f"{part['name']} {describe_call(part['input'], part['name'])}".rstrip()
             elif (
                 part["type"] == "tool_result" and (call := self._calls.get(call_id := part["tool_call_id"])) is not None
             ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from kedge.client.message_assembly import RunMessages, is_complete
@@ -191,7 +190,7 @@ class RunRequests:
         if result["tool_call_id"] in self._denied_calls or not (by_user or metadata.get("refused") == "unattended"):
             return
         self._denied_calls.add(result["tool_call_id"])
-        description = f"{result['name']} {describe_call(call['input']) if call else ''}".rstrip()
+        description = f"{result['name']} {describe_call(call['input'], call['name']) if call else ''}".rstrip()
         self.denied.append(Denial(description, metadata.get("allow_rules") or [], by_user=by_user))
 
 
@@ -202,13 +201,15 @@ _SUBJECT_FIELDS = (
 )
 
 
-def describe_call(call_input: str) -> str:
+def describe_call(call_input: str, tool: str = "") -> str:
     """The most telling field of a tool call's input, in one line: its command, its path, …"""
-    try:
-        fields: dict[str, Any] = json.loads(call_input)
-        texts = {name: value for name, value in fields.items() if isinstance(value, str) and value.strip()}
-    except (ValueError, AttributeError, RecursionError):  # not JSON, or not an object
+    from kedge.protocol.tool_input import correct_params, parse_tool_input  # late: most runs show no calls
+
+    given = parse_tool_input(call_input)
+    if given is None:
         return " ".join(call_input.split())
+    fields = correct_params(tool, given)
+    texts = {name: value for name, value in fields.items() if isinstance(value, str) and value.strip()}
     subject = next((texts[name] for name in _SUBJECT_FIELDS if name in texts), next(iter(texts.values()), ""))
     return " ".join(subject.split())
 

@@ -26,6 +26,7 @@ from kedge.protocol.messages import (
     ToolResult,
     finish_of,
 )
+from kedge.protocol.tool_input import parse_tool_input
 
 # The smallest limit of the vendors: 5 MiB of base64. A larger image would make every later request fail.
 MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
@@ -289,7 +290,10 @@ def _encode_input(call: ToolCall) -> str:
             return call.input or "{}"
     except (msgspec.DecodeError, RecursionError):
         pass
-    return msgspec.json.encode({"not_an_object": call.input}).decode() if call.finished else "{}"
+    if not call.finished:
+        return "{}"
+    given = parse_tool_input(call.input)
+    return msgspec.json.encode({"not_an_object": call.input} if given is None else given).decode()
 
 
 def _text(parts: Sequence[Part]) -> str:

@@ -12,6 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from kedge.protocol.text_safety import program_output, visible, visible_line
+from kedge.protocol.tool_input import correct_params, parse_tool_input
 from kedge.tui.chat.diffs import MIN_SPLIT, draw_counts, draw_diff
 from kedge.tui.chat.lines import Line, chop, indent, truncate, wrap
 from kedge.tui.chat.palette import Palette
@@ -57,7 +58,7 @@ def get_diff(call: CallBlock) -> str:
 
 
 def draw_call(call: CallBlock, view: ViewOptions, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
-    given = parse_partial(call.input)
+    given = correct_params(call.name, parse_partial(call.input))
     head = _draw_header(call, given, view, width, palette)
     body = _draw_body(call, given, view, max(1, width - 2), palette, draw_child)
     return [*head, *indent(body, [Segment("  ")])]
@@ -171,7 +172,7 @@ def _draw_agent(call: CallBlock, view: ViewOptions, width: int, palette: Palette
 
 def get_call_text(call: CallBlock) -> str:
     """Return the text to copy: the command or subject, and the diff or output."""
-    given = parse_partial(call.input)
+    given = correct_params(call.name, parse_partial(call.input))
     subject = read_text(given, "command") if call.name == "bash" else describe_call(call.name, given)
     return "\n".join(filter(None, [f"{call.name} {subject}".strip(), get_diff(call) or call.output]))
 
@@ -328,6 +329,8 @@ def parse_partial(text: str) -> Json:
     try:
         return _object(msgspec.json.decode(text))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        if text.rstrip().endswith(("}", "```")) and (whole := parse_tool_input(text)) is not None:
+            return whole
         return _object(_repair(text[:MAX_PARSED_CHARS]))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from kedge.client.message_assembly import AssembledPart
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Image, Reasoning, ShellCommand, ToolCall, ToolResult
+from kedge.protocol.tool_input import correct_params, parse_tool_input
 from kedge.tui.state.blocks import (
     Block,
     CallBlock,
@@ -194,10 +193,7 @@ def _select_shown(result: ToolResult) -> str:
 
 def _find_child(session: SessionState, run_id: str, call_input: str) -> SessionState | None:
     """Find the session of the sub-agent that a call started: its prompt is the call's."""
-    try:
-        prompt = msgspec.json.decode(call_input, type=dict[str, object]).get("prompt")
-    except msgspec.DecodeError:
-        return None
+    prompt = correct_params("agent", parse_tool_input(call_input) or {}).get("prompt")
     for child in session.children.values():
         if any(run.parent_run_id == run_id and run.prompt == prompt for run in child.runs.values()):
             return child
