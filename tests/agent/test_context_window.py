@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncGenerator, Sequence
 from itertools import pairwise
@@ -70,6 +71,35 @@ async def test_a_long_task_in_a_small_window_sends_nothing_that_does_not_fit(
     made = [message for message in await driver.kedge.messages(session_id) if message.summary]
     assert len(made) == len(asked), "none was refused"
     assert not any(message.role == "assistant" and not message.parts for message in made)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_run_that_is_summarized_again_and_again_without_progress_ends(
+    driver: Driver, model_server: ModelServer, kedge: Kedge, is_killed: bool
+) -> None:
+    enforce(driver, model_server, 32_768)
+    write_files(driver, 2, 2_000)
+    model_server.on([Plan(text="## Goal\nread the file")], prompt=ASKED)
+    both = [view(0), view(1)] * 40
+    if is_killed:
+        both[5] = dataclasses.replace(both[5], gate="step")
+        both.insert(5, both[5])
+    model_server.next_plans = both
+    session_id = await kedge.session()
+    receipt = await kedge.send(session_id, "read all files")
+    if is_killed:
+        await model_server.until(lambda calls: any(call.held for call in calls))
+        await kedge.crash()
+        model_server.release("step")
+        await kedge.start()
+    end = await kedge.end(receipt.run_id)
+    assert end.code == "repeats"
+    assert "summarized" in (end.error or "")
+    made = [message for message in await kedge.messages(session_id) if message.summary]
+    assert len(made) == 3
+    # The next prompt may try again.
+    model_server.next_plans = [Plan(text="something else")]
+    assert (await driver.ask("do something else", session_id)).text == "something else"
 
 
 async def test_a_model_that_counts_more_tokens_than_we_estimate_still_fits(

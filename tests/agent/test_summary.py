@@ -7,16 +7,16 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from kedge.agent.context_window import is_nearly_full
-from kedge.agent.summary import MAX_REQUEST_CHARS
+from kedge.agent.summary_facts import MAX_CHARS
 from kedge.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
 from kedge.models.values import ModelInfo
 from kedge.models.wires.history import Abilities, valid_history
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Finish, Message, Part, Role, Text, ToolResult, text_of
-from kedge.protocol.runs import RunOptions, Usage
-from kedge.tools.port import Output, ToolContext
+from kedge.protocol.runs import Attachment, RunOptions, Usage
+from kedge.tools.registry import TOOLS
 from tests.agent.driver import Driver, reason_of
-from tests.agent.fake_tools import FakeTools, Params, make_tool
+from tests.agent.fake_tools import FakeTools
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer
@@ -284,7 +284,8 @@ async def test_on_request_a_session_is_summarized_as_a_run_of_its_own(
     await driver.ask("remember 4711", session_id)
     end = await driver.ask("", session_id, kind="summarize")
     assert (end.error, end.text, end.usage.output_tokens) == (None, "", 1)
-    assert await summaries(driver, session_id) == [("what was said", "end_turn")]
+    ((summary, reason),) = await summaries(driver, session_id)
+    assert (summary.startswith("what was said\n\n"), "remember 4711" in summary, reason) == (True, True, "end_turn")
     again = await driver.ask("", session_id, kind="summarize")
     assert (again.error, again.usage) == (None, Usage())  # there is nothing new to say
     model_server.next_plans = [Plan(text="4711")]
@@ -300,35 +301,105 @@ async def test_an_empty_session_is_summarized_at_once_without_a_model(
     assert (end.error, end.cancelled, model_server.count) == (None, False, 0)
 
 
+def full_step(*calls: PlannedCall) -> Plan:
+    """A step after which the context is nearly full."""
+    return Plan(text="", tool_calls=calls or (peek(),), input_tokens=9_500)
+
+
 async def test_the_request_is_carried_word_for_word_and_bounded(driver: Driver, model_server: ModelServer) -> None:
     model_server.on([Plan(text="written")], prompt=ASKED)
-    model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500), Plan(text="finished")]
+    model_server.next_plans = [full_step(), Plan(text="finished")]
     session_id = await driver.kedge.session()
-    request = "begin " + "x" * 2 * MAX_REQUEST_CHARS + " end"
-    await driver.ask(request, session_id)
+    await driver.ask("begin " + "x" * 2 * MAX_CHARS + " end", session_id)
     ((summary, _),) = await summaries(driver, session_id)
-    assert "word for word\nbegin xxx" in summary
-    assert summary.rstrip().endswith("xx end")
-    assert len(summary) < MAX_REQUEST_CHARS + 1_000
+    assert "the request being worked on\nbegin xxx" in summary
+    assert "xx end" in summary
+    assert "characters left out" in summary
+    assert len(summary) < MAX_CHARS
 
 
-async def test_the_list_of_todos_is_carried_word_for_word(kedge: Kedge, model_server: ModelServer) -> None:
-    async def todos(_ctx: ToolContext, params: Params) -> Output:
-        return Output(content=f"[ ] {params.text}")
-
+async def test_every_message_of_the_user_survives_two_summaries(driver: Driver, model_server: ModelServer) -> None:
+    limited(driver, 100_000)
     model_server.on([Plan(text="written")], prompt=ASKED)
-    model_server.next_plans = [
-        Plan(tool_calls=(PlannedCall("todos", {"text": "old"}),)),
-        Plan(tool_calls=(PlannedCall("todos", {"text": "mend the dates"}),), input_tokens=9_500),
-        Plan(text="finished"),
-    ]
-    tool = make_tool("todos", todos)
-    async with Driver(kedge, model_server.base_url, tools=[tool]) as driver:
-        limited(driver, WINDOW)
+    session_id = await driver.kedge.session()
+    said = ["never touch legacy.py", "use tabs", "the port is 4711", "and now the last one"]
+    full = Plan(text="", tool_calls=(peek(),), input_tokens=90_000)
+    for prompt, is_full in zip(said, (False, True, False, True), strict=True):
+        model_server.next_plans = [*([full] if is_full else []), Plan(text="done")]
+        await driver.ask(prompt, session_id)
+    (first, _), (second, _) = await summaries(driver, session_id)
+    assert [first.find(prompt) >= 0 for prompt in said] == [True, True, False, False]
+    assert [second.count(prompt) for prompt in said] == [1, 1, 1, 1]
+    positions = [second.index(prompt) for prompt in said]
+    assert positions == sorted(positions)
+    assert "request being worked on\nand now the last one" in second
+    assert "use tabs" in str(model_server.calls[-1].body["messages"])
+
+
+async def test_of_many_long_messages_the_newest_keep_most(driver: Driver, model_server: ModelServer) -> None:
+    limited(driver, 100_000)
+    model_server.on([Plan(text="written")], prompt=ASKED)
+    session_id = await driver.kedge.session()
+    for number in range(8):
+        await driver.ask(f"wish {number}: " + "x" * 9_000, session_id)
+    model_server.next_plans = [Plan(text="", tool_calls=(peek(),), input_tokens=90_000), Plan(text="done")]
+    await driver.ask("now", session_id)
+    ((summary, _),) = await summaries(driver, session_id)
+    sizes = [len(each) for each in summary.split("### Message ")[1:]]
+    assert sum(sizes) < MAX_CHARS
+    assert all(f"wish {number}: " in summary for number in (3, 4, 5, 6, 7))
+    assert sizes[:-1] == sorted(sizes[:-1])
+
+
+async def test_undone_messages_are_not_carried(driver: Driver, model_server: ModelServer) -> None:
+    model_server.on([Plan(text="written")], prompt=ASKED)
+    kedge = driver.kedge
+    session_id = await kedge.session()
+    await driver.ask("keep this", session_id)
+    await driver.ask("forget this", session_id)
+    await kedge.engine.undos.undo(kedge.workspace_id, session_id)
+    model_server.next_plans = [full_step(), Plan(text="done")]
+    await driver.ask("go on", session_id)
+    ((summary, _),) = await summaries(driver, session_id)
+    assert "keep this" in summary
+    assert "forget this" not in summary
+
+
+async def test_attachments_are_named(driver: Driver, model_server: ModelServer) -> None:
+    model_server.on([Plan(text="written")], prompt=ASKED)
+    model_server.next_plans = [full_step(), Plan(text="done")]
+    session_id = await driver.kedge.session()
+    attached = (Attachment("notes.txt", "text/plain", b"secret content"),)
+    await driver.ask("read it", session_id, attachments=attached)
+    ((summary, _),) = await summaries(driver, session_id)
+    assert "notes.txt" in summary
+    assert "secret content" not in summary
+
+
+async def test_todos_changed_files_running_jobs_and_seen_files_are_carried_over_two_summaries(
+    kedge: Kedge, model_server: ModelServer
+) -> None:
+    workspace = kedge.data.parent / "workspace"
+    (workspace / "seen.py").write_text("a = 1\n")
+    model_server.on([Plan(text="written")], prompt=ASKED)
+    todos = PlannedCall("todos", {"todos": [{"content": "mend the dates", "status": "pending"}]})
+    write = PlannedCall("write", {"path": "new.py", "content": "b = 2\nc = 3\n"})
+    job = PlannedCall("bash", {"command": "sleep 300", "run_in_background": True})
+    view = PlannedCall("view", {"path": "seen.py"})
+    async with Driver(kedge, model_server.base_url, tools=TOOLS) as driver:
+        limited(driver, 100_000)
         session_id = await kedge.session()
-        await driver.ask("go", session_id)
-        ((summary, _),) = await summaries(driver, session_id)
-    assert summary.endswith("## Todo list\n[ ] mend the dates")
+        for calls in ((todos, write, job), (view,)):
+            model_server.next_plans = [Plan(text="", tool_calls=calls, input_tokens=90_000), Plan(text="finished")]
+            assert (await driver.ask("go", session_id, permissions="allow")).error is None
+        (first, _), (second, _) = await summaries(driver, session_id)
+        (running,) = driver.agent.jobs.of(kedge.workspace_id).list()
+        for summary in (first, second):
+            assert "[ ] mend the dates" in summary
+            assert "- new.py (created, +2 -0)" in summary
+            assert f"- job {running.id}: sleep 300" in summary
+        assert second.rstrip().endswith("- seen.py")
+        await running.command.end()
 
 
 async def test_a_summary_on_the_other_wire_is_the_same(kedge: Kedge, model_server: ModelServer) -> None:

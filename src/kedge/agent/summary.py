@@ -13,25 +13,29 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kedge.agent.context_window import fit_history, margin_tokens
-from kedge.agent.history_size import count_chars, count_request_chars, cut_text, shrink_history
+from kedge.agent.history_size import count_chars, count_request_chars, shrink_history
 from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
 from kedge.agent.step import DeltaWriter
+from kedge.agent.summary_facts import MAX_CHARS, MIN_PROMPT_CHARS, build_facts
 from kedge.agent.system_prompt import load_prompt
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
 from kedge.models.errors import ModelError
 from kedge.models.values import (
+    CHARS_PER_TOKEN,
     Delta,
     Endpoint,
+    ModelInfo,
     StepRequest,
     TextDelta,
     ToolCallDelta,
     compute_usage,
 )
 from kedge.models.wires.history import is_summary
-from kedge.protocol.messages import File, Image, Message, Text, ToolResult
+from kedge.protocol.messages import Message, Text
 from kedge.protocol.runs import Usage
+from kedge.tools.process.command import Jobs
 
 SummaryReason = Literal["full", "refused", "asked"]
 """The context is nearly full, the provider refused it as too long, or a person asked for a summary."""
@@ -43,8 +47,7 @@ MAX_OUTPUT_TOKENS = 16_000
 ENOUGH_TOKENS = 1_024  # for a short summary
 MIN_OUTPUT_TOKENS = 256  # less is useless
 _SHORT_TOKENS = 4_000  # a model that may write less is told so
-MAX_REQUEST_CHARS = 12_000  # of the prompts, quoted verbatim
-MAX_TODOS_CHARS = 4_000
+_FACTS_SHARE = 4  # facts take at most this part of the room in the context window
 
 _NOTICES: dict[SummaryReason, str] = {
     "full": "The context is nearly full. Summarizing the conversation and continuing.",
@@ -60,6 +63,7 @@ class PreparedStep(NamedTuple):
     request: StepRequest
     keys: ApiKeys | None
     retry: RetryPolicy
+    jobs: Jobs | None = None  # of the workspace
 
 
 Prepare = Callable[[TurnContext, list[Message]], Awaitable[PreparedStep]]
@@ -97,7 +101,8 @@ async def summarize(ctx: TurnContext, models: ModelClient, prepared: PreparedSte
         )
     details = {"why": reason, "messages": len(request.history)}
     await ctx.append_event("summarize", message=_NOTICES[reason], details=details)
-    writer = _SummaryWriter(ctx, models, prepared, Attempts(ctx, prepared.retry, prepared.keys))
+    facts = await build_facts(ctx, request.history, prepared.jobs, _max_facts_chars(request, prepared.endpoint.info))
+    writer = _SummaryWriter(ctx, models, prepared, Attempts(ctx, prepared.retry, prepared.keys), facts)
     for summary_request in _list_requests(request, prepared.endpoint, is_whole_refused=reason == "refused"):
         if await writer.write(summary_request):
             return
@@ -109,13 +114,15 @@ async def summarize(ctx: TurnContext, models: ModelClient, prepared: PreparedSte
 
 
 class _SummaryWriter:
-    def __init__(self, ctx: TurnContext, models: ModelClient, prepared: PreparedStep, attempts: Attempts) -> None:
+    def __init__(
+        self, ctx: TurnContext, models: ModelClient, prepared: PreparedStep, attempts: Attempts, facts: str
+    ) -> None:
         self.problem = "it does not fit the model's context"
         self._ctx = ctx
         self._models = models
         self._endpoint = prepared.endpoint
         self._attempts = attempts
-        self._added = _format_verbatim(ctx, prepared.request.history)
+        self._facts = facts
 
     async def write(self, request: StepRequest) -> bool:
         """Write a summary, with retries; return False if a shorter request might work."""
@@ -142,13 +149,20 @@ class _SummaryWriter:
                 self.problem = "the model wrote no summary"
                 await writer.interrupt(self.problem, usage)
                 return False
-            if self._added:
-                message.open(Text("")).write(f"\n\n{self._added}")
+            if self._facts:
+                message.open(Text("")).write(f"\n\n{self._facts}")
             await writer.finish(usage)
             return True
 
     def _usage(self, writer: DeltaWriter, request: StepRequest) -> Usage:
         return compute_usage(writer.usage, self._endpoint.info, count_request_chars(request), writer.length)
+
+
+def _max_facts_chars(request: StepRequest, info: ModelInfo) -> int:
+    if info.context_window is None:
+        return MAX_CHARS
+    room = info.context_window * CHARS_PER_TOKEN - count_request_chars(msgspec.structs.replace(request, history=()))
+    return min(MAX_CHARS, max(room // _FACTS_SHARE, MIN_PROMPT_CHARS))
 
 
 def _list_requests(request: StepRequest, endpoint: Endpoint, *, is_whole_refused: bool) -> list[StepRequest]:
@@ -196,33 +210,3 @@ def _build_request(request: StepRequest, history: Sequence[Message], max_tokens:
         created_at=last.created_at,
     )
     return msgspec.structs.replace(request, history=[*history, instruction], max_output_tokens=max_tokens)
-
-
-def _format_verbatim(ctx: TurnContext, history: Sequence[Message]) -> str:
-    """Return what the next step needs exactly: the prompts of this turn and the todo list."""
-    sections: list[str] = []
-    prompts = [run.prompt for run in [ctx.run, *ctx.joined] if run.kind != "summarize" and run.prompt.strip()]
-    if prompts:
-        texts = "\n\n".join(cut_text(prompt, MAX_REQUEST_CHARS // len(prompts)) for prompt in prompts)
-        sections.append(f"## The request being worked on, word for word\n{texts}")
-        attached = _list_attachments(history, {run.run_id for run in [ctx.run, *ctx.joined]})
-        if attached:
-            sections.append(f"Attached to it, and no longer shown: {', '.join(attached)}")
-    if todos := _find_todos(history):
-        sections.append(f"## Todo list\n{cut_text(todos, MAX_TODOS_CHARS)}")
-    return "\n\n".join(sections)
-
-
-def _list_attachments(history: Sequence[Message], run_ids: set[str]) -> list[str]:
-    parts = [
-        part for message in history if message.role == "user" and message.run_id in run_ids for part in message.parts
-    ]
-    return [part.name if isinstance(part, File) else "an image" for part in parts if isinstance(part, (File, Image))]
-
-
-def _find_todos(history: Sequence[Message]) -> str:
-    for message in reversed(history):
-        for part in message.parts:
-            if isinstance(part, ToolResult) and part.name == "todos" and not part.is_error:
-                return part.content
-    return ""

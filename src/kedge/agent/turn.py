@@ -29,6 +29,7 @@ from kedge.agent.turn_state import (
     add_empty_answer_note,
     count_empty_answers,
     count_repeats,
+    find_circle,
     find_last_step,
     find_past_calls,
 )
@@ -105,7 +106,8 @@ class _Turn:
 
     async def prepare(self, history: list[Message]) -> PreparedStep:
         setup = await self._get_setup(history)
-        return PreparedStep(setup.step_runner.endpoint, self._build_request(setup, history), setup.keys, setup.retry)
+        request = self._build_request(setup, history)
+        return PreparedStep(setup.step_runner.endpoint, request, setup.keys, setup.retry, setup.scope.jobs)
 
     async def _run_calls(self, step: Step, history: list[Message]) -> None:
         setup = await self._get_setup(history)
@@ -140,6 +142,8 @@ class _Turn:
             await self._summarize(history, "refused")
 
     async def _summarize(self, history: list[Message], reason: SummaryReason) -> None:
+        if (problem := find_circle(await self._ctx.summarized())) is not None:
+            raise TurnFailed(problem, "repeats")
         await summarize(self._ctx, self._deps.models, await self.prepare(history), reason=reason)
 
     def _build_request(self, setup: _TurnSetup, history: Sequence[Message]) -> StepRequest:

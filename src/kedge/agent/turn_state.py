@@ -125,6 +125,54 @@ def find_past_calls(history: Sequence[Message], run_id: str) -> list[PastCall]:
     return past_calls[:limit][::-1]
 
 
+# A run that is summarized again and again makes no progress: after the last summaries the model has only repeated
+# calls, or there was room for a single step each time.
+REPEATED_SUMMARIES = 3
+FEW_STEPS = 3  # results of so few steps may differ, say in a time of day, and are still no progress
+NARROW_SUMMARIES = 10
+
+
+def find_circle(summarized: Sequence[Sequence[Message]]) -> str | None:
+    """Return why the conversation should not be summarized again; None if there was progress.
+
+    `summarized` has the run's messages after each of its last summaries.
+    """
+    last = summarized[-REPEATED_SUMMARIES:]
+    if len(last) == REPEATED_SUMMARIES:
+        is_new = (_makes_new_calls(last[number], last[:number]) for number in range(1, len(last)))
+        if not any(is_new):
+            return (
+                f"Stopped: the conversation was summarized {REPEATED_SUMMARIES} times, and after each summary the model"
+                " only made the same calls again. Give it a smaller task, or use a model with a larger context window."
+            )
+    last = summarized[-NARROW_SUMMARIES:]
+    if len(last) == NARROW_SUMMARIES and all(_count_steps(messages) <= 1 for messages in last):
+        return (
+            f"Stopped: after each of the last {NARROW_SUMMARIES} summaries the context had room for only one step."
+            " Give the model a smaller task, or use one with a larger context window."
+        )
+    return None
+
+
+def _makes_new_calls(messages: Sequence[Message], earlier: Sequence[Sequence[Message]]) -> bool:
+    calls = _list_calls(messages)
+    known = {call for group in earlier for call in _list_calls(group)}
+    if _count_steps(messages) < FEW_STEPS:
+        return not {call[:2] for call in calls} <= {call[:2] for call in known}
+    return not calls <= known
+
+
+def _list_calls(messages: Sequence[Message]) -> set[PastCall]:
+    parts = [part for message in messages for part in message.parts]
+    contents = {part.tool_call_id: part.content for part in parts if isinstance(part, ToolResult)}
+    calls = (part for part in parts if isinstance(part, ToolCall))
+    return {PastCall(call.name, call.input, contents.get(call.id, "").partition(_MARK)[0]) for call in calls}
+
+
+def _count_steps(messages: Sequence[Message]) -> int:
+    return sum(message.role == "assistant" for message in messages)
+
+
 def count_repeats(past_calls: Sequence[PastCall]) -> int:
     """Count how often the last call, or the last few calls together, happened in a row with the same results."""
     return max((_count_repeats(past_calls, size) for size in range(1, MAX_CYCLE_CALLS + 1)), default=0)

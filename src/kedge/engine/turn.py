@@ -7,6 +7,7 @@ or not, from then on its writes raise `ClaimLost`, and the engine completes the 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -21,12 +22,13 @@ from kedge.engine.processes.registry import ProcessGroup, ProcessRegistry
 from kedge.engine.runs import Runs, check_title
 from kedge.feed.feeds import Feeds
 from kedge.protocol.events import AgentEvent, AgentEventType
+from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage, Waiting
 from kedge.protocol.sessions import SessionDetails
 from kedge.store.errors import ClaimLost
-from kedge.store.port import CostGrant, DayCost, ProcessRecord, SessionCost, Started, Store
+from kedge.store.port import CostGrant, DayCost, Past, ProcessRecord, SessionCost, Started, Store
 
 
 class Turn(Protocol):
@@ -227,6 +229,25 @@ class TurnContext:
     async def steps(self) -> int:
         """Count the run's steps in all attempts, also those replaced by a summary."""
         return await retry_store(lambda: self._store.steps(self._claim.workspace_id, self.run.run_id))
+
+    async def past(self) -> Past:
+        """Return what the history may no longer show of the session."""
+        return await retry_store(lambda: self._store.past(self._claim.workspace_id, self._claim.session_id))
+
+    async def summarized(self) -> list[list[Message]]:
+        """Return the run's steps and results after each of its last summaries."""
+        return await retry_store(lambda: self._store.summarized(self._claim.workspace_id, self.run.run_id))
+
+    async def changed_files(self) -> list[SessionFile]:
+        """Return the files that the session changed so far."""
+        from kedge.engine.files.changed_files import list_changed_files  # imports `difflib`: not at the server's start
+
+        claim, root = self._claim, os.fsencode(self.directory)
+        versions = self._deps.file_recorder.versions
+        changed = await list_changed_files(
+            self._store, versions, root, claim.workspace_id, claim.session_id, None, diffs=False
+        )
+        return changed.files
 
     async def session(self) -> SessionDetails:
         claim = self._claim

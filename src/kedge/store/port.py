@@ -13,7 +13,7 @@ import msgspec
 
 from kedge.protocol.events import AgentEvent, Change
 from kedge.protocol.files import Unsure
-from kedge.protocol.messages import DeltaKind, Message, Part, RawMessage, Role
+from kedge.protocol.messages import DeltaKind, Message, Part, RawMessage, Role, ToolResult
 from kedge.protocol.requests import (
     Answer,
     AnswerReceipt,
@@ -158,6 +158,14 @@ class Retention(msgspec.Struct, frozen=True):
 OnCommit = Callable[[Sequence[Committed]], None]
 
 
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """What the history may no longer show, because a summary replaced it."""
+
+    prompts: list[Message]  # the newest messages of the user, without the content of attachments; oldest first
+    left_out: int  # how many older ones there are
+    todos: ToolResult | None  # the last todo list
+
+
 class Store(Protocol):
     on_commit: OnCommit
 
@@ -215,6 +223,8 @@ class Store(Protocol):
         self, workspace_id: str, session_id: str, after: str | None = None, limit: int = 1000
     ) -> MessagePage: ...
     async def history(self, workspace_id: str, session_id: str) -> list[Message]: ...
+    async def past(self, workspace_id: str, session_id: str) -> Past: ...
+    async def summarized(self, workspace_id: str, run_id: str) -> list[list[Message]]: ...
     async def steps(self, workspace_id: str, run_id: str) -> int: ...
     async def count_usage(self, claim: Claim, usage: Usage) -> None: ...
     async def append_agent_event(self, claim: Claim, event: AgentEvent) -> None: ...

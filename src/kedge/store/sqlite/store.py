@@ -28,13 +28,14 @@ from kedge.store.port import (
     MessagePage,
     OnCommit,
     Outcome,
+    Past,
     ProcessRecord,
     Retention,
     SessionCost,
     Started,
     WorkspaceState,
 )
-from kedge.store.sqlite import costs, database, log, messages, requests, retention, rows, run_end, runs, sessions
+from kedge.store.sqlite import costs, database, log, messages, past, requests, retention, rows, run_end, runs, sessions
 from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
 from kedge.store.sqlite.writer import Checkpoints, Executor, ReaderPool, Writer, explain
@@ -221,6 +222,12 @@ class SqliteStore:
         )
         self._histories.put(session_id, known)
         return found
+
+    async def past(self, workspace_id: str, session_id: str) -> Past:
+        return await self._readers.read(past.read_past, workspace_id, session_id)
+
+    async def summarized(self, workspace_id: str, run_id: str) -> list[list[Message]]:
+        return await self._readers.read(past.read_summarized, workspace_id, run_id)
 
     async def steps(self, workspace_id: str, run_id: str) -> int:
         return await self._readers.read(messages.steps, workspace_id, run_id)
