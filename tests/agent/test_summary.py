@@ -22,7 +22,7 @@ from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer
 
 ASKED = "replaced by a summary"  # words of the request for one
-WINDOW = 10_000
+WINDOW = 20_000
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ async def test_where_a_summary_makes_no_room_there_is_not_one_at_each_step(
     driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.on([Plan(text="# Goal\nthe goal")], prompt=ASKED)
-    looking = [Plan(tool_calls=(peek(count),), input_tokens=9_000) for count in range(1, 5)]
-    model_server.next_plans = [*looking, Plan(text="finished", input_tokens=9_000)]
+    looking = [Plan(tool_calls=(peek(count),), input_tokens=18_500) for count in range(1, 5)]
+    model_server.next_plans = [*looking, Plan(text="finished", input_tokens=18_500)]
     session_id = await driver.kedge.session()
     end = await driver.ask("find the bug", session_id)
     assert (end.text, end.error) == ("finished", None)
@@ -144,9 +144,10 @@ async def test_a_context_that_the_provider_refuses_is_summarized_with_less_to_re
 async def test_a_summary_that_does_not_fit_either_is_made_from_less_and_less(
     driver: Driver, model_server: ModelServer
 ) -> None:
+    limited(driver, 100_000)
     too_long = Plan(status=400, error="context_length_exceeded")
     model_server.next_plans = [
-        Plan(tool_calls=(peek(30_000),), input_tokens=9_500),
+        Plan(tool_calls=(peek(90_000),), input_tokens=95_000),
         *[too_long] * 2,
         Plan(text="at last"),
         Plan(text="finished"),
@@ -163,7 +164,7 @@ async def test_a_summary_that_cannot_be_made_fails_the_run_with_a_word(
     driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.on([Plan(text="", finish="stop")], prompt=ASKED)
-    model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500)]
+    model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=19_000)]
     end = await driver.ask("find the bug")
     assert end.code == "summary_failed"
     assert (end.error or "").startswith("The conversation could not be summarized: the model wrote no summary. ")
@@ -173,7 +174,7 @@ async def test_what_passes_is_waited_out_and_what_was_half_written_is_no_summary
     driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.next_plans = [
-        Plan(tool_calls=(peek(),), input_tokens=9_500),
+        Plan(tool_calls=(peek(),), input_tokens=19_000),
         Plan(text="half", chunks=3, drop_after=2),
         Plan(text="whole"),
         Plan(text="finished"),
@@ -188,7 +189,7 @@ async def test_a_model_that_calls_a_tool_instead_of_writing_is_asked_again(
     driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.next_plans = [
-        Plan(tool_calls=(peek(),), input_tokens=9_500),
+        Plan(tool_calls=(peek(),), input_tokens=19_000),
         Plan(text="", tool_calls=(peek(),)),
         Plan(text="a summary", tool_calls=(peek(),)),
         Plan(text="finished"),
@@ -212,7 +213,7 @@ async def test_a_cancel_during_a_summary_cancels_the_run_and_the_session_goes_on
     driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.on([Plan(text="never finished", chunks=3, gate="writing", gate_after=1)], prompt=ASKED)
-    model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500)]
+    model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=19_000)]
     session_id = await driver.kedge.session()
     receipt = await driver.kedge.send(session_id, "find the bug")
     await driver.shown("w0 ")
@@ -229,7 +230,7 @@ async def test_a_cancel_during_a_summary_cancels_the_run_and_the_session_goes_on
 
 async def test_a_crash_during_a_summary_begins_it_anew(driver: Driver, model_server: ModelServer, kedge: Kedge) -> None:
     model_server.on([Plan(text="never finished", gate="writing", gate_after=0)], prompt=ASKED)
-    model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500)]
+    model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=19_000)]
     session_id = await kedge.session()
     receipt = await kedge.send(session_id, "find the bug")
     await model_server.until(lambda calls: any(call.held for call in calls))
@@ -247,7 +248,7 @@ async def test_a_crash_after_a_summary_does_not_repeat_it(
 ) -> None:
     model_server.on([Plan(text="a summary")], prompt=ASKED)
     model_server.next_plans = [
-        Plan(tool_calls=(peek(),), input_tokens=9_500),
+        Plan(tool_calls=(peek(),), input_tokens=19_000),
         Plan(text="cut off", gate="step", gate_after=0),
         Plan(text="finished"),
     ]
@@ -265,7 +266,7 @@ async def test_steps_before_a_summary_count_also_after_a_crash(
 ) -> None:
     model_server.on([Plan(text="a summary")], prompt=ASKED)
     model_server.next_plans = [
-        Plan(tool_calls=(peek(),), input_tokens=9_500),
+        Plan(tool_calls=(peek(),), input_tokens=19_000),
         Plan(text="cut off", gate="step", gate_after=0),
         Plan(tool_calls=(peek(2),)),
         Plan(text="one too many"),
@@ -303,7 +304,7 @@ async def test_an_empty_session_is_summarized_at_once_without_a_model(
 
 def full_step(*calls: PlannedCall) -> Plan:
     """A step after which the context is nearly full."""
-    return Plan(text="", tool_calls=calls or (peek(),), input_tokens=9_500)
+    return Plan(text="", tool_calls=calls or (peek(),), input_tokens=19_000)
 
 
 async def test_the_request_is_carried_word_for_word_and_bounded(driver: Driver, model_server: ModelServer) -> None:
@@ -410,7 +411,7 @@ async def test_a_summary_on_the_other_wire_is_the_same(kedge: Kedge, model_serve
     }
     model_server.on([Plan(text="the goal")], prompt=ASKED)
     model_server.next_plans = [
-        Plan(text="looking", tool_calls=(peek(),), input_tokens=1_000, cache_read_tokens=8_000),
+        Plan(text="looking", tool_calls=(peek(),), input_tokens=1_000, cache_read_tokens=18_000),
         Plan(text="finished"),
     ]
     async with Driver(kedge, model_server.base_url, tools=FakeTools().tools, env=env) as driver:
@@ -435,7 +436,7 @@ async def test_a_session_of_five_hundred_messages_and_ten_summaries_stays_valid(
     runs = 0
     while len(await summaries(driver, session_id)) < 10 or runs < 100:
         runs += 1
-        full = 9_500 if runs % 10 == 0 else 10
+        full = 19_000 if runs % 10 == 0 else 10
         model_server.next_plans = [
             Plan(text=f"looking {runs}", tool_calls=(peek(), peek(2))),
             Plan(text="and again", tool_calls=(peek(),), input_tokens=full),
