@@ -42,10 +42,12 @@ async def place(tmp_path: Path, clock: Clock) -> AsyncGenerator[Place]:
 
 
 async def talk(place: Place, run_id: str, text: str = "an answer", prompt: str = "hello") -> None:
-    """A run from its acceptance to its end."""
+    """A run from its acceptance to its end, with what its model is told beside the conversation."""
     started = await place.start(run_id, prompt)
+    await place.store.keep_surroundings(started.claim, text.encode())
     message = await place.store.create_message(started.claim, "assistant")
     await place.store.finish_parts(started.claim, message.id, 0, [Text(text), Finish("end_turn")])
+    await place.store.add_note(started.claim, message.id, text.encode())
     await place.store.finish(started.claim, Outcome("completed"))
 
 
@@ -168,7 +170,7 @@ async def test_a_session_that_is_not_deleted_keeps_its_content_for_ever(place: P
     await talk(place, "run-1", "an answer to keep")
     clock.now += 10_000 * DAY_S
     await place.store.retain(KEEP_NONE)
-    assert words_left(place.store._db, "an answer to keep") == ["parts"]
+    assert set(words_left(place.store._db, "an answer to keep")) == {"messages", "parts", "surroundings"}
 
 
 @pytest.fixture
