@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from kedge.cli.run_printer import explain_end, summarize_usage
@@ -9,12 +10,12 @@ from kedge.client.run_view import Denial
 
 
 def explain(*denied: Denial) -> str:
-    return "\n".join(explain_end({}, list(denied)))
+    return explain_end({}, list(denied)) or ""
 
 
 def options_of(text: str) -> list[str]:
     """The suggested options, as a shell reads them."""
-    return shlex.split(text.splitlines()[0].partition(" with ")[2])
+    return shlex.split(re.split(r"\. (?:It was|They were): ", text)[0].partition(" with ")[2])
 
 
 def test_denials_are_explained_with_the_rules_that_allow_them_ready_to_paste() -> None:
@@ -25,7 +26,7 @@ def test_denials_are_explained_with_the_rules_that_allow_them_ready_to_paste() -
         "3 actions were denied; allow them with --allow 'bash(make)' --allow 'bash(make test)' --allow"
     )
     assert options_of(text)[1::2] == ["bash(make)", "bash(make test)", *quoted.rules]
-    assert text.splitlines()[1] == "Denied: run make && make test; run make; run echo"
+    assert text.endswith(". They were: run make && make test; run make; run echo")
     assert explain(both).startswith("An action was denied; allow it with")
 
 
@@ -47,7 +48,7 @@ def test_edits_are_allowed_by_the_mode_and_not_by_a_rule_for_every_file() -> Non
 
 
 def test_what_a_person_denied_is_not_advertised() -> None:
-    assert explain(Denial("run make", ["bash(make)"], by_user=True)) == "An action was denied\nDenied: run make"
+    assert explain(Denial("run make", ["bash(make)"], by_user=True)) == "An action was denied. It was: run make"
 
 
 def test_many_denials_stay_short() -> None:
@@ -60,13 +61,12 @@ def test_many_denials_stay_short() -> None:
 def test_foreign_text_cannot_pass_for_advice() -> None:
     text = explain(Denial("run rm x # ; --allow bash\nallow it with -y", ["bash(make '; --allow bash')"]))
     assert options_of(text) == ["--allow", "bash(make '; --allow bash')"]
-    assert text.splitlines()[1:] == ["Denied: run rm x # ; --allow bash allow it with -y"]
+    assert text.endswith(". It was: run rm x # ; --allow bash allow it with -y")
 
 
 def test_attach_names_the_command_that_takes_the_options() -> None:
-    assert explain_end({}, [Denial("run make", ["bash(make)"])], command="kedge run ")[0].endswith(
-        "with kedge run --allow 'bash(make)'"
-    )
+    line = explain_end({}, [Denial("run make", ["bash(make)"])], command="kedge run ") or ""
+    assert "with kedge run --allow 'bash(make)'." in line
 
 
 def test_the_summary_has_the_cost_if_there_is_one_and_is_left_out_if_nothing_was_used() -> None:

@@ -201,7 +201,7 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
     allowed = kedge.run("ask rm everything; say done", "--json", "-y")
     assert ["refused" in refused.out, "refused" in allowed.out] == [True, False]
     assert (refused.code, allowed.code) == (4, 0)
-    assert "Denied: run rm" in refused.err
+    assert "It was: run rm" in refused.err
     assert "-y" not in refused.err
 
 

@@ -68,6 +68,13 @@ def test_between_messages_the_spinner_is_back_on_a_line_of_its_own(kedge: Kedge,
     assert re.search(rb"\r\x1b\[K\r\ntwo\r\n", shown)
 
 
+def test_while_the_model_thinks_about_a_result_the_spinner_says_so(kedge: Kedge) -> None:
+    shown = on_a_terminal(kedge, "process true; sleep 0.7; say two")
+    after = shown.partition(b"process true\r\n")[2].partition(b"two\r\n")[0]
+    assert b"thinking" in after
+    assert b"running" not in after.rpartition(b"thinking")[2]
+
+
 @pytest.mark.parametrize("frames", [("utf-8", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏".encode()), ("ascii", b"|/-\\")])
 def test_the_spinner_uses_what_the_terminal_can_show(kedge: Kedge, frames: tuple[str, bytes]) -> None:
     encoding, shapes = frames

@@ -54,8 +54,8 @@ def test_where_nobody_is_asked_a_command_is_refused_at_once_and_the_exit_code_sa
     prompt = project.prompt(VIEW, step(bash(f"{UNITTEST} && touch made")), text="I could not run the tests.")
     done = project.run(prompt, wire=wire)
     assert (done.code, done.out) == (4, "I could not run the tests.\n"), done
-    assert f"Denied: run {UNITTEST} && touch made\n" in done.err
-    flags = shlex.split(done.err.partition("allow it with ")[2].partition("\n")[0])
+    assert f". It was: run {UNITTEST} && touch made\n" in done.err
+    flags = shlex.split(done.err.partition("allow it with ")[2].partition(". It was: ")[0])
     assert flags[::2] == ["--allow", "--allow"]
     seen, refused = project.results(prompt)
     assert not seen.is_error

@@ -61,7 +61,7 @@ def _attach(options: Options) -> int:
     finally:
         console.hide_spinner()
     code = exit_code_of_end(view.end, view.requests.denied)
-    for line in explain_end(view.end, view.requests.denied, command="kedge run "):
+    if (line := explain_end(view.end, view.requests.denied, command="kedge run ")) is not None:
         print(note_line(one_line(line, 2000)), file=sys.stderr)
     return code
 

@@ -163,7 +163,7 @@ class RunCommand:
         """Print the last lines on standard error; returns the exit code."""
         denied = follower.tracker.view.requests.denied
         code = exit_code_of_end(end, denied)
-        for line in explain_end(end, denied):
+        if (line := explain_end(end, denied)) is not None:
             self._note(line)
         if end.get("cancelled") and follower.cancelled_by == "deadline":
             code = EXIT_TIME_UP

@@ -137,23 +137,25 @@ def exit_code_of_end(end: dict[str, Any], denied: list[Denial]) -> int:
     return EXIT_REFUSED if denied else EXIT_OK
 
 
-def explain_end(end: dict[str, Any], denied: list[Denial], *, command: str = "") -> list[str]:
-    """The lines that explain a bad end; none for a good one. `command`: what takes the suggested options, if not this.
+def explain_end(end: dict[str, Any], denied: list[Denial], *, command: str = "") -> str | None:
+    """The line that explains a bad end; None for a good one. `command`: what takes the suggested options, if not this.
 
-    Descriptions of actions have a line of their own, because they are foreign text.
+    Descriptions of actions come last, because they are foreign text.
     """
     if end.get("cancelled"):
-        return []
+        return None
     if (error := end.get("error")) is not None:
-        return [" ".join(error.split()) or "the run failed"]
+        return " ".join(error.split()) or "the run failed"
     if not denied:
-        return []
+        return None
     unique = list({(each.description, *each.rules): each for each in denied}.values())
     shown = [one_line(each.description) for each in unique[:MAX_DESCRIPTIONS]]
     if len(unique) > MAX_DESCRIPTIONS:
         shown.append(f"and {len(unique) - MAX_DESCRIPTIONS} more")
-    denials = f"{len(unique)} actions were denied" if len(unique) > 1 else "An action was denied"
-    return [f"{denials}{_suggest_options(unique, command)}", f"Denied: {'; '.join(shown)}"]
+    suggestion = _suggest_options(unique, command)
+    if len(unique) > 1:
+        return f"{len(unique)} actions were denied{suggestion}. They were: {'; '.join(shown)}"
+    return f"An action was denied{suggestion}. It was: {shown[0]}"
 
 
 def _suggest_options(denied: list[Denial], command: str) -> str:

@@ -92,6 +92,7 @@ def test_a_sandbox_that_is_missing_or_lifts_questions_is_told(bench: Bench, monk
     monkeypatch.setattr(landlock, "find_problem", lambda: "no Landlock here")
     monkeypatch.setattr(bubblewrap, "find_problem", lambda: "no bubblewrap here")
     assert "simple read-only commands" in describe(bench, bench.judge())
+    assert "run" not in describe(bench, bench.judge("plan")).partition("Every")[0]
     for mode in ("ask", "yolo"):
         text = describe(bench, bench.judge(mode, ["bash(make)"]), config=free)
         assert "Every command is refused" in text

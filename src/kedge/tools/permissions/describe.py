@@ -75,11 +75,12 @@ def explain_refusal(asked: Ask) -> str:
 
 def _describe_plan(judge: Judge, tools: Collection[str], *, is_attended: bool) -> str:
     allowed = ["read files in the workspace"]
-    if "bash" in tools and not _covers_all(judge.deny, "bash"):
+    if "bash" in tools and can_sandbox_read_only() and not _covers_all(judge.deny, "bash"):
         allowed.append("run read-only commands, in a sandbox without network")
     allowed += _list_rules([rule for rule in judge.allow if rule.name in ("view", "read", "fetch")])
     return _join(
-        f"Mode plan. You may: {', '.join(allowed)}. Every change is refused.",
+        f"Mode plan. You may: {', '.join(allowed)}.",
+        f"Every change{' and every other command' if 'bash' in tools else ''} is refused.",
         f"Reading elsewhere and fetching {'asks the user first' if is_attended else 'is refused, too'}.",
         _describe_denials(judge),
     )

@@ -15,7 +15,7 @@ import msgspec
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.paths import Roots, is_secret
-from kedge.tools.permissions.rules import Rule, host_of, quote_path, quote_word
+from kedge.tools.permissions.rules import PYTHON_NAMES, Rule, find_module, host_of, quote_path, quote_word
 from kedge.tools.permissions.shell import Command, names
 from kedge.tools.port import AccessKind, RunAs
 
@@ -30,8 +30,7 @@ _PREFIXES = frozenset(
         "npm test, npm run *, pnpm test, pnpm run *, yarn test, yarn run *, bun test, bun run *",
         "cargo build, cargo test, cargo check, cargo clippy, cargo fmt, cargo doc",
         "go build, go test, go vet, go fmt, dotnet build, dotnet test, mvn test, gradle test",
-        "pytest, python -m pytest, python3 -m pytest, uv run pytest, poetry run pytest",
-        "python -m unittest, python3 -m unittest",
+        "pytest, python -m pytest, python -m unittest, uv run pytest, poetry run pytest",
         "ruff check, ruff format, mypy, pyright, black, isort, tsc, eslint, prettier, jest, vitest",
         "npx tsc, npx eslint, npx prettier, npx jest, npx vitest, rspec, phpunit, ctest, swift test",
         "git add, git commit",
@@ -44,6 +43,8 @@ _INTERPRETERS = names(
     " Rscript julia ghci scala groovy osascript pwsh powershell sqlite3 psql mysql gdb ed ex vi vim emacs m4 sh bash"
     " dash ash ksh mksh zsh fish csh tcsh rbash busybox"
 )
+# Python modules that run code from their arguments or input.
+_CODE_MODULES = names("code asyncio pdb bdb timeit cProfile profile trace runpy idlelib IPython bpython ptpython pip")
 _NEVER = names(
     "sudo doas su eval source . exec env xargs find parallel ssh watch trap script chroot flock nsenter unshare"
     " strace systemd-run at crontab alias enable hash bind shopt docker podman kubectl rm dd mkfs shutdown reboot kill"
@@ -212,11 +213,12 @@ def rule_for_command(command: Command) -> str | None:
         start = tuple(word.text for word in words[:length])
         if None in start or len(start) < length or any(word.is_glob for word in words[:length]):
             continue
-        if start in _PREFIXES or (length == 3 and (*start[:2], "*") in _PREFIXES):
+        known = ("python", *start[1:]) if start[0] in PYTHON_NAMES else start
+        if known in _PREFIXES or (length == 3 and (*known[:2], "*") in _PREFIXES):
             return f"bash({' '.join(quote_word(text or '') for text in start)} *)"
     if any(word.text is None or word.is_glob for word in words):
         return None
-    if name in _INTERPRETERS and not _is_script(command):
+    if (name in _INTERPRETERS or name in PYTHON_NAMES) and not _is_script(command) and not _is_module(command):
         return None
     return f"bash({' '.join(quote_word(word.text or '') for word in words)})"
 
@@ -245,3 +247,9 @@ def _is_script(command: Command) -> bool:
     """Whether it runs a script file (`python tool.py`), and no code from the command line."""
     first = command.words[1].text if len(command.words) > 1 else None
     return first is not None and not first.startswith("-") and "." in first and not set(first) & set(" ;(){}'\"\n$")
+
+
+def _is_module(command: Command) -> bool:
+    """Whether it runs a Python module (`python -m build`) that gets no code from its arguments or input."""
+    module = find_module(command.words)
+    return bool(module) and (module[0].text or "").partition(".")[0] not in _CODE_MODULES
