@@ -113,6 +113,15 @@ def test_what_is_not_clear_is_asked_again(tool: Tool, given: str) -> None:
         decode_params(tool, given)
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "text", ['"\\"' + '\\"' * 300_000, "," * 300_000 + " " * 300_000, "[" * 300_000, "```\n" * 300_000]
+)
+def test_text_that_is_made_to_be_slow_is_refused_at_once(text: str) -> None:
+    with pytest.raises(ToolError):
+        decode_params(WRITE, f'{{"path": "a", "content": {text}')
+
+
 def test_no_parameter_is_another_name_for_another_parameter_of_its_tool() -> None:
     for tool in TOOLS:
         properties = describe_tool(tool).input_schema.get("properties", {})

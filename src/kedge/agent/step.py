@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
 from kedge.models.errors import ModelError
 from kedge.models.values import (
+    TEXT_CALL_ID,
     BlockEnd,
     Delta,
     Endpoint,
@@ -37,6 +38,10 @@ _FINISH_NOTES: dict[FinishReason, str] = {
 }
 
 
+# Of an answer's text: the name and the input of each call that it consists of.
+FindCalls = Callable[[Endpoint, str], Sequence[tuple[str, str]]]
+
+
 class ContextFull(Exception):
     """The conversation is too long for the model; `error` is the provider's."""
 
@@ -55,8 +60,11 @@ class StepRunner:
         self._retry = retry
         self._keys = keys
 
-    async def run(self, request: StepRequest) -> None:
-        """Call the model, with retries (P8). Raises `TurnFailed`, and `ContextFull` if a shorter request could work."""
+    async def run(self, request: StepRequest, find_calls: FindCalls | None = None) -> None:
+        """Call the model, with retries (P8). Raises `TurnFailed`, and `ContextFull` if a shorter request could work.
+
+        `find_calls` finds the calls in the text of an answer without calls.
+        """
         attempts = Attempts(self._ctx, self._retry, self._keys)
         self.endpoint = await self._keys.refresh(self.endpoint)
         # The message exists before the model responds, so that its first text is shown at once. An attempt that fails
@@ -77,7 +85,10 @@ class StepRunner:
                 self.endpoint = await attempts.prepare_next(error, self.endpoint)
                 if is_used_up:
                     writer = await self._begin_message(request)
-        await writer.finish(self._usage(writer, request), _FINISH_NOTES.get(writer.reason))
+        usage = self._usage(writer, request)
+        if find_calls is not None and not writer.has_calls and writer.reason in ("end_turn", "unknown"):
+            writer.add_calls(find_calls(self.endpoint, writer.text))
+        await writer.finish(usage, _FINISH_NOTES.get(writer.reason))
 
     async def _begin_message(self, request: StepRequest) -> DeltaWriter:
         names = [tool.name for tool in request.tools]
@@ -119,6 +130,15 @@ class DeltaWriter:
         self._tools = tools
         self._open_parts: dict[str, _OpenPart] = {}
         self._call_ids: set[str] = set()
+        self._text: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._call_ids)
 
     async def write(self, deltas: list[Delta]) -> None:
         ended: list[tuple[PartWriter, Part]] = []
@@ -137,6 +157,15 @@ class DeltaWriter:
                     pass
         for writer, final in ended:
             await writer.finish(final)
+
+    def add_calls(self, calls: Sequence[tuple[str, str]]) -> None:
+        """Add calls (name and input) that are the text of the answer; they are stored with the end of the message."""
+        for block in list(self._open_parts) if calls else ():
+            self._end_part(block)
+        for name, text in calls:
+            part = self._message.open(ToolCall(f"{TEXT_CALL_ID}{uuid.uuid4().hex[:24]}", name, "", False))
+            part.write(text)
+            self.reason = "tool_use"
 
     async def finish(self, usage: Usage, note: str | None = None) -> None:
         """End the message. `note` tells people about an unusual end."""
@@ -162,6 +191,7 @@ class DeltaWriter:
                 text = delta.text
             case TextDelta():
                 text = delta.text
+                self._text.append(text)
         part.writer.write(text)
         self.length += len(text)
 

@@ -19,6 +19,7 @@ from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
 from kedge.agent.system_prompt import Role, build_system_prompt, load_prompt
+from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as_text
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import TurnScope
 from kedge.agent.tool_params import describe_tool
@@ -37,7 +38,7 @@ from kedge.config.rules import BadRule
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import drop_invalid_variables, with_safe_path
-from kedge.models.values import ModelInfo, StepRequest, ToolSpec
+from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, text_of
 from kedge.tools.permissions.describe import describe_permissions
 from kedge.tools.permissions.judge import Judge
@@ -62,6 +63,10 @@ class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
     limits: RunLimits
     keys: TurnApiKeys
     retry: RetryPolicy
+    callable_tools: Mapping[str, Tool]
+
+    def find_text_calls(self, endpoint: Endpoint, text: str) -> Sequence[TextCall]:
+        return find_text_calls(text, self.callable_tools) if may_write_calls_as_text(endpoint) else ()
 
 
 class AgentTurn:
@@ -134,7 +139,9 @@ class _Turn:
             messages = add_empty_answer_note(history)
         try:
             request = self._build_request(setup, messages)
-            await setup.step_runner.run(fit_request(request, setup.step_runner.endpoint))
+            # An answer that must match a schema is JSON, and never a call.
+            find_calls = setup.find_text_calls if self._schema is None else None
+            await setup.step_runner.run(fit_request(request, setup.step_runner.endpoint), find_calls)
         except ContextFull as full:
             if not any(message.role == "assistant" for message in history):  # the prompt alone is too long
                 advice = "send a shorter prompt, or use a model with a larger context window"
@@ -206,12 +213,14 @@ class _Turn:
         tools = self._select_tools(endpoint.info)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
         await models.report_other_effort(endpoint, has_tools=bool(tools))
+        by_name = {tool.name: tool for tool in tools}
         return _TurnSetup(
             system=self._build_system(surroundings, endpoint.info, has_tools=bool(tools)),
             surroundings=surroundings,
             tools=[describe_tool(tool) for tool in tools],
             scope=scope,
-            tool_runner=ToolRunner(ctx, scope, {tool.name: tool for tool in tools}, judge),
+            tool_runner=ToolRunner(ctx, scope, by_name, judge),
+            callable_tools=by_name,
             step_runner=StepRunner(ctx, deps.models, endpoint, models.retry, keys),
             limits=RunLimits(ctx, config, endpoint, deps.cost_questions),
             keys=keys,

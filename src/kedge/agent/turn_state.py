@@ -23,6 +23,7 @@ _CUT_OFF: frozenset[FinishReason] = frozenset({"max_tokens", "content_filter"})
 # Sent in the request but not stored. The same request would probably get the same empty answer.
 _ASK_AGAIN = "Your last answer was empty. Go on with the task, or give the answer."
 
+_MAX_COMPARED_CHARS = 100_000  # longer inputs are the same only if they are written the same way
 _MARK = "\n\n[kedge: "
 REPEAT_WARNING = (
     _MARK + "you have made this same call {repeats} times with the same result. It will not change. Do something else:"
@@ -103,7 +104,7 @@ class PastCall(NamedTuple):
 
     @classmethod
     def of(cls, call: ToolCall, content: str) -> PastCall:
-        given = parse_tool_input(call.input)
+        given = parse_tool_input(call.input) if len(call.input) <= _MAX_COMPARED_CHARS else None
         return cls(call.name, call.input if given is None else correct_params(call.name, given), content)
 
 

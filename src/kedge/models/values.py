@@ -149,6 +149,11 @@ class ToolCallDelta(msgspec.Struct, frozen=True):
     input: str = ""
 
 
+# The beginning of the ids of calls that the model wrote as the text of its answer. The message has both, but only the
+# calls are sent back.
+TEXT_CALL_ID = "text_call_"
+
+
 class BlockEnd(msgspec.Struct, frozen=True):
     """The part is complete (only on wires that say so)."""
 

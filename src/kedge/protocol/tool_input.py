@@ -91,7 +91,8 @@ _PARAM_ALIASES = {
 }
 _SEPARATORS = re.compile(r"[^a-z0-9]")
 _FENCE = re.compile(r"```[a-zA-Z_]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
-_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+# A string without an end reaches to the end of the text, so that the time is linear.
+_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.?)*+"?|,(?=\s*[}\]])', re.DOTALL)
 
 
 def correct_tool_name(name: str, tools: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from kedge.models.values import TEXT_CALL_ID
 from kedge.protocol.messages import (
     File,
     Image,
@@ -229,10 +230,11 @@ def _follows_user_content(history: Sequence[Message], index: int) -> bool:
 
 def _answer_parts(message: Message, abilities: Abilities) -> list[Part]:
     is_own = _provider_of(message) == abilities.provider
+    is_text_call = any(isinstance(part, ToolCall) and part.id.startswith(TEXT_CALL_ID) for part in message.parts)
     parts: list[Part] = []
     for part in message.parts:
         match part:
-            case Text(text) if text.strip():
+            case Text(text) if text.strip() and not is_text_call:
                 parts.append(part)
             case ToolCall():
                 parts.append(part)
