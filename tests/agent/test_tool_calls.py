@@ -367,6 +367,20 @@ class TestPermissions:
         model_server.on([Plan(text="sorry")], prompt="not that")
         assert (await driver.ask("not that", session)).text == "sorry"
 
+    async def test_a_no_with_a_reason_is_told_to_the_model_and_the_turn_goes_on(
+        self, driver: Driver, model_server: ModelServer, fake_tools: FakeTools
+    ) -> None:
+        model_server.on(rounds([call("risk", text="a"), call("poke", text="after")], [call("poke", text="instead")]))
+        session = await driver.kedge.session()
+        receipt = await driver.kedge.send(session, "go")
+        await self.answer(driver, (await driver.kedge.asked()).id, "deny", reason="use poke instead")
+        assert (await driver.kedge.end(receipt.run_id)).text == "done"
+        assert fake_tools.log == ["poke after begins", "poke after ends", "poke instead begins", "poke instead ends"]
+        told = (await results(driver, session))[0]
+        assert (told.is_error, told.metadata) == (True, {"denied": "tester", "reason": "use poke instead"})
+        assert "use poke instead" in told.content
+        assert told.content in str(model_server.calls[1].body["messages"][-2:])
+
     async def test_one_no_ends_also_what_still_waits_beside_it(
         self, driver: Driver, model_server: ModelServer, fake_tools: FakeTools
     ) -> None:
@@ -393,9 +407,9 @@ class TestPermissions:
         assert (await driver.ask("go", permissions="allow")).text == "done"
         assert await driver.kedge.permissions() == []
 
-    async def answer(self, driver: Driver, request_id: str, action: str) -> None:
-        kedge = driver.kedge
-        await kedge.store.answer(kedge.workspace_id, "permission", request_id, Answer(action=action, by="tester"))
+    async def answer(self, driver: Driver, request_id: str, action: str, reason: str | None = None) -> None:
+        kedge, answer = driver.kedge, Answer(action=action, by="tester", reason=reason)
+        await kedge.store.answer(kedge.workspace_id, "permission", request_id, answer)
 
 
 def _is_result(payload: object, content: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.config.change import parse_value, remove_from_file, set_in_file, trust, untrust
+from kedge.config.change import add_allow_rules, parse_value, remove_from_file, set_in_file, trust, untrust
 from kedge.config.errors import BadConfig, CannotSet
 from tests.config.home import Home
 
@@ -163,3 +163,43 @@ def test_trust_is_given_and_taken(home: Home) -> None:
     assert untrust(home.user, home.workspace, user)
     assert not untrust(home.user, home.workspace, user)
     assert home.user.read_text() == "# mine\ntrusted = []\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '[permissions]\nallow = ["bash(make)", "edit(/a b)"]\n'),
+        ("[permissions]\nallow = []  # none\n", '[permissions]\nallow = ["bash(make)", "edit(/a b)"]  # none\n'),
+        ("permissions.allow = [ 'view', ]\n", 'permissions.allow = [\'view\', "bash(make)", "edit(/a b)"]\n'),
+        (
+            "permissions.allow = [\n  'view', # all\n  # y\n  'bash(x)'\n]\n",
+            "permissions.allow = [\n  \"bash(make)\",\n  \"edit(/a b)\",\n  'view', # all\n  # y\n  'bash(x)'\n]\n",
+        ),
+        ("permissions = { allow = ['view'] }\n", 'permissions = { allow = [\'view\', "bash(make)", "edit(/a b)"] }\n'),
+        (
+            "[permissions]\nallow = ['edit(/a b)', 'bash(make)']\n",
+            "[permissions]\nallow = ['edit(/a b)', 'bash(make)']\n",
+        ),
+    ],
+)
+def test_rules_are_added_to_a_list_whose_comments_stay(home: Home, before: str, after: str) -> None:
+    home.write(home.user, before)
+    for _ in range(2):  # the second time they are there
+        add_allow_rules(home.user, ["bash(make)", "edit(/a b)"])
+        assert home.user.read_text() == after
+
+
+def test_a_rule_is_written_so_that_it_is_read_back_as_it_was(home: Home) -> None:
+    rules = ["bash(echo '${HOME}' '$$')", "bash(echo '$x' \"it's\")", "edit(/tmp/\\*)"]
+    add_allow_rules(home.user, rules)
+    assert list(home.load().config.permissions.allow) == rules
+
+
+@pytest.mark.parametrize("text", ["model = \n", "permissions = 3\n", "permissions.allow = 3\n"])
+def test_rules_are_not_added_to_a_file_with_a_mistake(home: Home, text: str) -> None:
+    home.write(home.user, text)
+    with pytest.raises((BadConfig, CannotSet)):
+        add_allow_rules(home.user, ["bash(make)"])
+    assert home.user.read_text() == text
+    with pytest.raises(CannotSet):
+        add_allow_rules(home.user.parent / "other.toml", ["bash(make"])

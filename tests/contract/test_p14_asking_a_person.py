@@ -277,3 +277,43 @@ async def test_second_thing_that_a_call_asks_for_is_a_request_of_its_own(kedge: 
         await kedge.engine.answer_permission(kedge.workspace_id, request.id, action, "me")
     await kedge.end("r")
     assert answers == ["allow", "deny"]
+
+
+async def test_a_reason_is_kept_with_the_denial_and_told(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    await kedge.send(session_id, "ask rm done; ask mv done; say after", "r")
+    request = await kedge.asked()
+    await kedge.engine.answer_permission(kedge.workspace_id, request.id, "deny", "tui", reason=" use git \n")
+    await kedge.seen(lambda event: isinstance(event.payload, PermissionRequest) and event.payload.id != request.id)
+    (other,) = await kedge.permissions()
+    await kedge.engine.answer_permission(kedge.workspace_id, other.id, "deny", "tui", reason=" ")
+    await kedge.end("r")
+    told = [event.payload for event in await kedge.log() if isinstance(event.payload, RequestResolution)]
+    assert [(each.action, each.by, each.reason) for each in told] == [("deny", "tui", "use git"), ("deny", "tui", None)]
+
+
+async def test_rules_are_written_before_the_answer_by_the_first_answer_alone(kedge: Kedge) -> None:
+    written: list[str] = []
+
+    async def write_rules(request: PermissionRequest) -> None:
+        if not written:
+            written.append("failed")
+            raise Invalid("bad_config", "config.toml: 3: not valid")
+        await asyncio.sleep(0)
+        written.append(request.id)
+
+    async def allow_always(by: str) -> AnswerReceipt:
+        return await kedge.engine.answer_permission(
+            kedge.workspace_id, request.id, "allow_always", by, write_rules=write_rules
+        )
+
+    await kedge.send(await kedge.session(), "ask rm done; say after", "r")
+    request = await kedge.asked()
+    with pytest.raises(Invalid):
+        await allow_always("tui")
+    assert await kedge.permissions() == [request], "it can be answered otherwise"
+    receipts = await asyncio.gather(*(allow_always(f"client-{n}") for n in range(5)))
+    assert sum(receipt.resolved for receipt in receipts) == 1
+    assert {receipt.action for receipt in receipts} == {"allow_always"}
+    assert written == ["failed", request.id]
+    assert (await kedge.end("r")).text == "after"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,69 @@ def test_what_is_allowed_once_is_asked_again_and_what_is_allowed_for_the_session
     assert notes(project) == 5, "another one does not"
     project.grant(request, "deny")
     assert project.ended("elsewhere")["state"] == "completed"
+
+
+def test_what_is_always_allowed_is_in_the_users_configuration_and_is_not_asked_in_any_session(home: Home) -> None:
+    config = "# mine\n[permissions]\ndeny = ['bash(git push)'] # never\n"
+    with at_home(home, config) as project:
+        prompt = project.prompt(step(bash("touch a")), step(bash("touch a")), text="Done.")
+        project.submit(project.session(), prompt, "first", **ASK)
+        request = project.asked("first")
+        assert request["params"]["always_rules"] == ["bash(touch a)"]
+        assert project.grant(request, "allow_always") == {"resolved": True, "by": "unknown", "action": "allow_always"}
+        file = home.config_dir / "kedge" / "config.toml"
+        assert file.read_text() == f'{config}allow = ["bash(touch a)"]\n'
+        assert project.ended("first")["state"] == "completed", "the second call is not asked"
+        project.submit(project.session(), project.prompt(step(bash("touch a"))), "second", **ASK)
+        assert project.ended("second")["state"] == "completed"
+
+        project.submit(project.session(), project.prompt(step(bash("rm a"))), "third", **ASK)
+        request = project.asked("third")
+        assert request["params"]["always_rules"] == []
+        refused = project.client.post(
+            f"{project.workspace}/permissions/grant", {"id": request["id"], "action": "allow_always"}
+        )
+        assert (refused.status, refused.code) == (422, "no_rule")
+        assert project.grant(request, "deny")["resolved"], "it was still open"
+        assert project.ended("third")["state"] == "completed"
+
+
+def test_a_rule_that_was_written_just_before_a_kill_holds_and_nothing_is_left_to_answer(home: Home) -> None:
+    with at_home(home) as project:
+        project.server.kill()
+        project.server = serve(home, KEDGE_FAILPOINT="answer.begin=kill")
+        prompt = project.prompt(step(bash(NOTE)), text="Noted.")
+        project.submit(project.session(), prompt, "noting", **ASK)
+        request = project.asked("noting")
+        with contextlib.suppress(OSError, EOFError):
+            project.grant(request, "allow_always")
+        project.server.process.wait(30)
+        project.server.kill()
+        project.server = serve(home)
+        assert project.ended("noting")["state"] == "completed"
+        assert (notes(project), pending(project)) == (1, [])
+
+
+def test_a_denial_with_a_reason_outlives_a_killed_server(home: Home) -> None:
+    with at_home(home) as project:
+        project.server.kill()
+        project.server = serve(home, KEDGE_FAILPOINT="answer.committed=kill")
+        prompt = project.prompt(step(bash(NOTE)), text="Not noted.")
+        project.submit(project.session(), prompt, "noting", **ASK)
+        request = project.asked("noting")
+        with contextlib.suppress(OSError, EOFError):
+            project.client.post(
+                f"{project.workspace}/permissions/grant",
+                {"id": request["id"], "action": "deny", "reason": "write it into the log"},
+            )
+        project.server.process.wait(30)
+        project.server.kill()
+        project.server = serve(home)
+        assert project.ended("noting")["state"] == "completed"
+        (result,) = project.results(prompt)
+        assert (result.is_error, "write it into the log" in result.content) == (True, True)
+        assert len(project.requests(prompt)) == 2, "the model was told, and answered"
+        assert notes(project) == 0
 
 
 def test_tests_that_were_allowed_for_the_session_may_be_run_in_other_ways(project: Project) -> None:

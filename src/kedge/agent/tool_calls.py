@@ -17,7 +17,16 @@ import msgspec
 from kedge.agent.context_files import NESTED, format_file, read_nested_files, read_written_file
 from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output
 from kedge.agent.tool_params import decode_params, explain_unknown_tool
-from kedge.agent.turn_state import DENIED, REPEAT_WARNING, WARN_AT_REPEATS, PastCall, Step, count_repeats
+from kedge.agent.turn_state import (
+    DENIAL_REASON,
+    DENIED,
+    REPEAT_WARNING,
+    WARN_AT_REPEATS,
+    PastCall,
+    Step,
+    count_repeats,
+    ends_turn,
+)
 from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
@@ -53,7 +62,7 @@ _NO_SANDBOX = (
 
 
 class Denied(Exception):
-    """A person denied a call: the turn ends."""
+    """A person denied a call without a reason: the turn ends."""
 
 
 class _Permission(NamedTuple):
@@ -91,7 +100,7 @@ class ToolRunner:
         """Run the calls of a step that have no results yet, and write their results.
 
         The calls behind one that was interrupted are not run: they may depend on it. Raises `Denied` when a person
-        denied a call; the calls after it are not run.
+        denied a call without a reason; the calls after it are not run.
         """
         self._past_calls = list(past_calls)
         is_behind = False
@@ -244,17 +253,14 @@ class ToolRunner:
             params=clean(asked.params(access.params)),
             path=clean(access.subject) if access.kind in ("read", "write") else None,
         )
-        if answer.action == "allow_session":
-            self._judge.grant(asked.rules)
-        if answer.action in ("allow", "allow_session"):
+        if answer.action in ("allow", "allow_session", "allow_always"):
+            # A turn keeps the configuration that it began with, so a rule that was just written is granted, too.
+            remembered = {"allow_session": asked.rules, "allow_always": asked.always_rules}
+            self._judge.grant(remembered.get(answer.action, ()))
             return None
         if answer.by == "run":
             return _deny(clean(explain_refusal(asked)), "unattended", allow_rules=list(asked.rules))
-        return Output(
-            content=f"Refused by the user ({access.description}). Wait for the user's next message.",
-            is_error=True,
-            metadata={DENIED: answer.by},
-        )
+        return _deny_for_person(access.description, answer)
 
     async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output, instructions: _Instructions) -> None:
         if len(output.content) > self._scope.max_result_chars:  # written to a file
@@ -272,7 +278,7 @@ class ToolRunner:
             metadata = {**(metadata or {}), "shown_chars": len(output.content)}
         await writer.finish(content, is_error=output.is_error, metadata=metadata, images=output.images)
         self._scope.learn_files(output.metadata)
-        if output.metadata and DENIED in output.metadata:
+        if ends_turn(output.metadata):
             raise Denied
 
 
@@ -280,6 +286,15 @@ def _deny(content: str, reason: RefusalReason, **details: Any) -> Output:
     """Return the result of a call that was denied without asking: content for the model, metadata for clients."""
     known = {name: value for name, value in details.items() if value}
     return Output(content=content, is_error=True, metadata={"refused": reason, **known})
+
+
+def _deny_for_person(description: str, answer: Answer) -> Output:
+    """Return the result of a call that a person denied. With a reason the turn goes on, else it ends."""
+    if answer.reason is None:
+        content = f"Refused by the user ({description}). Wait for the user's next message."
+        return Output(content=content, is_error=True, metadata={DENIED: answer.by})
+    content = f"Refused by the user ({description}). The user says: {answer.reason}"
+    return Output(content=content, is_error=True, metadata={DENIED: answer.by, DENIAL_REASON: answer.reason})
 
 
 def _fail(content: str, summary: str) -> Output:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,9 @@ from kedge.protocol.tool_input import correct_params, parse_tool_input
 WARN_AT_REPEATS = 3  # twice may be a check
 STOP_AT_REPEATS = 6  # the model has seen the warning several times by then
 MAX_CYCLE_CALLS = 3  # calls that repeat together; longer cycles are rare, and the limit on steps ends them
-DENIED = "denied"  # key in a tool result's metadata: a person denied the call, which ends the turn
+# Keys in a tool result's metadata: a person denied the call, which ends the turn unless they gave a reason.
+DENIED = "denied"
+DENIAL_REASON = "reason"
 
 # A step with another reason was not finished by the model: its calls are never run.
 _COMPLETE: frozenset[FinishReason] = frozenset({"end_turn", "tool_use", "max_tokens", "content_filter", "unknown"})
@@ -29,6 +31,11 @@ REPEAT_WARNING = (
     _MARK + "you have made this same call {repeats} times with the same result. It will not change. Do something else:"
     " read the result again, try another way, or say what keeps you from going on.]"
 )
+
+
+def ends_turn(metadata: Mapping[str, Any] | None) -> bool:
+    """Whether a tool result with this metadata ends the turn: a person denied the call and gave no reason."""
+    return metadata is not None and DENIED in metadata and DENIAL_REASON not in metadata
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -50,7 +57,7 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def is_denied(self) -> bool:
-        return any(result.metadata and DENIED in result.metadata for result in self.results.values())
+        return any(ends_turn(result.metadata) for result in self.results.values())
 
     @property
     def is_cut_off(self) -> bool:

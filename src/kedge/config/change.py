@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,7 +17,7 @@ from kedge.config.errors import BadConfig, CannotSet
 from kedge.config.files import WORKSPACE_NAME, ConfigPaths, find_deep_key, parse_document, read_config_file
 from kedge.config.keys import InvalidKey, format_key, parse_key
 from kedge.config.schema_tree import Leaf, OpenTable, Table, explain_unknown, find_node, find_problems
-from kedge.config.toml_edit import remove_key, set_key
+from kedge.config.toml_edit import add_to_list, remove_key, set_key
 
 Scope = Literal["global", "workspace"]
 
@@ -48,6 +48,31 @@ def remove_from_file(file: Path, key: str) -> bool:
     before = file.read_bytes()
     _change(file, lambda text: remove_key(text, path))
     return file.read_bytes() != before
+
+
+def add_allow_rules(file: Path, rules: Sequence[str]) -> None:
+    """Add permission rules to `permissions.allow` of a file; those it has already are left as they are.
+
+    Raises `CannotSet` or `BadConfig`.
+    """
+    path, leaf = _find_leaf("permissions.allow")
+    if (problem := leaf.find_problem(list(rules))) is not None:
+        raise CannotSet(f"{format_key(path)}: {problem}")
+    written = [_escape_references(rule) for rule in rules]
+
+    def change(text: str) -> str:
+        table: Any = tomllib.loads(text).get("permissions")
+        listed = cast("dict[str, Any]", table).get("allow") if isinstance(table, dict) else None
+        known = cast("list[Any]", listed) if isinstance(listed, list) else []
+        missing = [rule for rule in dict.fromkeys(written) if rule not in known]
+        return add_to_list(text, path, missing) if missing else text
+
+    _change(file, change)
+
+
+def _escape_references(text: str) -> str:
+    """Return the text as a configuration file must have it: there, `${NAME}` and `$$` would be replaced."""
+    return text.replace("$", "$$") if re.search(r"\$[${]", text) else text
 
 
 def parse_value(key: str, text: str) -> Any:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -87,6 +87,17 @@ class Configs:
             from kedge.config import change
 
             change.remove_from_file(change.file_for_scope(scope, loader.paths, path), key)
+
+        await self._use(workspace_id, directory, write)
+        await self._check(workspace_id)
+
+    async def allow_always(self, workspace_id: str, directory: str, rules: Sequence[str]) -> None:
+        """Add permission rules to the user's file. Raises `CannotSet` or `BadConfig`."""
+
+        def write(loader: Loader, _: Path) -> None:
+            from kedge.config import change
+
+            change.add_allow_rules(loader.paths.user, rules)
 
         await self._use(workspace_id, directory, write)
         await self._check(workspace_id)

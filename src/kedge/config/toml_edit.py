@@ -17,6 +17,8 @@ from kedge.config.toml_layout import Entry, TomlLayout
 
 Names = tuple[str, ...]
 
+_FIRST_INDENT = re.compile(r"[ \t]*\r?\n([ \t]*)")  # of a list whose first element is on a line of its own
+
 
 def set_key(text: str, path: Names, value: Any) -> str:
     """Set `path` to `value`: at its current position, beside its siblings, or in a new table. Raises `CannotSet`."""
@@ -26,6 +28,28 @@ def set_key(text: str, path: Names, value: Any) -> str:
     if entry is not None:
         return _verify(text[: entry.value_start] + format_value(value) + text[entry.value_end :], expected, path)
     return _verify(_insert(layout, path, value), expected, path)
+
+
+def add_to_list(text: str, path: Names, added: Sequence[str]) -> str:
+    """Add strings to a list, which is created if needed; comments inside it are kept. Raises `CannotSet`.
+
+    They go to the end; in a list of several lines to its start, because a comment may belong to the last element.
+    """
+    entry = next((each for each in TomlLayout(text).entries if each.path == path), None)
+    if entry is None:
+        return set_key(text, path, added)
+    expected = tomllib.loads(text)
+    found = _get_list(expected, path)
+    head, inside, tail = _split(text, entry.value_start + 1, entry.value_end - 1)
+    if "\n" in inside:
+        _put(expected, path, [*added, *found])
+        indent = _FIRST_INDENT.match(inside)
+        start = _newline(text) + (indent[1] if indent else "    ")
+        lines = "".join(f"{start}{format_value(each)}," for each in added)
+        return _verify(head + lines + inside + tail, expected, path)
+    _put(expected, path, [*found, *added])
+    kept = inside.strip().removesuffix(",").rstrip()
+    return _verify(head + ", ".join(filter(None, [kept, *map(format_value, added)])) + tail, expected, path)
 
 
 def remove_key(text: str, path: Names) -> str:
@@ -171,6 +195,19 @@ def _put(values: dict[str, Any], path: Names, value: Any) -> None:
     if isinstance(values.get(path[-1]), dict) and not isinstance(value, dict):
         raise CannotSet(f"{format_key(path)} is a table in this file; remove it first")
     values[path[-1]] = value
+
+
+def _get_list(values: dict[str, Any], path: Names) -> list[Any]:
+    found: Any = values
+    for name in path:
+        found = found[name]
+    if not isinstance(found, list):
+        raise CannotSet(f"{format_key(path)} is not a list in this file; edit the file by hand")
+    return cast("list[Any]", found)
+
+
+def _split(text: str, start: int, end: int) -> tuple[str, str, str]:
+    return text[:start], text[start:end], text[end:]
 
 
 def _delete(values: dict[str, Any], path: Names) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from kedge.feed.feed import RING_BYTES, Feed
 from kedge.feed.feeds import Feeds, stream
 from kedge.files.versions import Versions
 from kedge.protocol.errors import KedgeError
-from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestResolution
+from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, PermissionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd, RunKind, RunStatus
 from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.protocol.validation import check_depth, check_text
@@ -38,6 +38,8 @@ MAX_TURNS = 100  # running turns of all sessions; more would only wait for the m
 SHUTDOWN_S = 5.0  # P15
 CLOSE_S = 1.0  # for the last transactions; what a failing disk delays longer is decided by the next server
 RETENTION_EVERY_S = 3600.0
+
+WriteRules = Callable[[PermissionRequest], Awaitable[None]]
 
 
 class Engine:
@@ -73,6 +75,7 @@ class Engine:
             max_turns,
         )
         self._observe = observe
+        self._answering = asyncio.Lock()
         self._hurry: asyncio.Future[None] | None = None  # done: stop without waiting for running turns
 
     async def start(self) -> None:
@@ -172,10 +175,30 @@ class Engine:
     # requests to a person
 
     async def answer_permission(
-        self, workspace_id: str, request_id: str, action: PermissionAction, by: str
+        self,
+        workspace_id: str,
+        request_id: str,
+        action: PermissionAction,
+        by: str,
+        *,
+        reason: str | None = None,
+        write_rules: WriteRules | None = None,
     ) -> AnswerReceipt:
+        """Answer a permission request. A blank `reason`, or one of another action than `deny`, counts as none.
+
+        `write_rules` is called for `allow_always` before the answer is committed: if it fails, the request stays open.
+        """
         check_text(by, "client name")
-        return await self.store.answer(workspace_id, "permission", request_id, Answer(action=action, by=by))
+        check_text(reason or "", "reason")
+        reason = (reason or "").strip() if action == "deny" else ""
+        async with self._answering:  # no other answer may come between the rules and this one
+            if action == "allow_always" and write_rules is not None:
+                pending = await self.store.pending_requests(workspace_id, "permission")
+                for request in pending:
+                    if request.id == request_id and isinstance(request, PermissionRequest):
+                        await write_rules(request)
+            answer = Answer(action=action, by=by, reason=reason or None)
+            return await self.store.answer(workspace_id, "permission", request_id, answer)
 
     async def answer_question(
         self, workspace_id: str, request_id: str, answers: list[object] | None, by: str
@@ -243,8 +266,9 @@ class Engine:
                     self.runs.apply_end(event.workspace_id, end)
                     # If it was ended with its parent, its own turn still runs.
                     self.actors.stop_run(end.session_id, end.run_id)
-                case RequestResolution(id=request_id, action=action, by=by, answers=answers):
-                    self.answers.resolve(request_id, Answer(action=action, by=by, answers=answers))
+                case RequestResolution(action=action, by=by, answers=answers, reason=reason) as resolution:
+                    answer = Answer(action=action, by=by, answers=answers, reason=reason)
+                    self.answers.resolve(resolution.id, answer)
                 case _:
                     pass
 

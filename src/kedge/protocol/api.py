@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kedge.protocol.bounds import MAX_KEY_CHARS, RUN_ID
+from kedge.protocol.bounds import MAX_KEY_CHARS, MAX_REASON_CHARS, RUN_ID
 from kedge.protocol.messages import Message
 from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Attachment, Effort, Model, OnBusy, Permissions, Run, RunOptions, RunState, RunStatus
@@ -55,6 +55,7 @@ class Bounds(msgspec.Struct, frozen=True):
     open_runs_per_session: int
     turns: int
     title_chars: int
+    denial_reason_chars: int
     error_chars: int
     request_head_seconds: float
     tcp_connections: int
@@ -74,6 +75,9 @@ class Version(msgspec.Struct, frozen=True):
 
 # Only for the OpenAPI document: characters that an HTTP header accepts. It is checked when it is stored.
 ApiKey = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[!-~]+$", "maxLength": MAX_KEY_CHARS})]
+DenialReason = Annotated[
+    str, msgspec.Meta(max_length=MAX_REASON_CHARS, description="of a denial: the model gets it, and the turn goes on")
+]
 ProviderId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
@@ -283,6 +287,7 @@ class PendingPermissions(msgspec.Struct, frozen=True):
 class GrantBody(msgspec.Struct, frozen=True):
     id: str
     action: PermissionAction
+    reason: DenialReason | None = None
 
 
 class PendingQuestions(msgspec.Struct, frozen=True):

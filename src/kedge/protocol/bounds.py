@@ -16,6 +16,8 @@ MAX_ERROR_CHARS = 4_000
 MAX_ENV_CHARS = 2 * 1024 * 1024
 # No provider has keys this long.
 MAX_KEY_CHARS = 64 * 1024
+# A paragraph or two for the model; it is stored three times (answer, event, result).
+MAX_REASON_CHARS = 16 * 1024
 # A title is one line of a list.
 MAX_TITLE_CHARS = 200
 # More than a prompt can refer to; the limit of the body applies to all of them together.

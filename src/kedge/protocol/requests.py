@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 RequestKind = Literal["permission", "question"]
-PermissionAction = Literal["allow", "allow_session", "deny"]
+PermissionAction = Literal["allow", "allow_session", "allow_always", "deny"]
 
 
 class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +42,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: str
     by: str
     answers: list[Any] | None = None
+    reason: str | None = None  # of a denial: with it the turn goes on
 
 
 class RequestResolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,6 +55,7 @@ class RequestResolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     action: str
     by: str
     answers: list[Any] | None = None
+    reason: str | None = None  # of a denial: with it the turn goes on
 
 
 class AnswerReceipt(msgspec.Struct, frozen=True, kw_only=True):

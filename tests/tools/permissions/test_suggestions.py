@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kedge.protocol.bounds import MAX_RULE_CHARS
 from kedge.protocol.requests import PermissionRequest
 from kedge.tools.permissions.policy import Ask, read_grants
 from kedge.tools.port import Access
@@ -57,6 +58,33 @@ def test_the_suggested_rules(bench: Bench, command: str, rules: tuple[str, ...])
     decision = bench.decide(bench.judge(), command)
     assert isinstance(decision, Ask)
     assert decision.rules == tuple(rule.replace("WORKSPACE", str(bench.workspace)) for rule in rules)
+
+
+@pytest.mark.parametrize(("command", "rules"), SUGGESTED)
+def test_what_is_always_allowed_is_no_wider_and_holds_for_one_file(
+    bench: Bench, command: str, rules: tuple[str, ...]
+) -> None:
+    decision = bench.decide(bench.judge(), command)
+    assert isinstance(decision, Ask)
+    wanted = [rule.replace("edit(**)", "edit(WORKSPACE/out.txt)") for rule in rules]
+    assert decision.always_rules == tuple(rule.replace("WORKSPACE", str(bench.workspace)) for rule in wanted)
+    if decision.always_rules:
+        assert bench.outcome(bench.judge(allow=decision.always_rules), command) == "allow"
+
+
+def test_an_edit_is_always_allowed_for_its_file_alone(bench: Bench) -> None:
+    file = bench.workspace / "src/main (1).py"
+    decision = bench.judge().judge("write", Access(kind="write", subject=str(file), description=""))
+    assert isinstance(decision, Ask)
+    judge = bench.judge(allow=decision.always_rules)
+    assert bench.path_outcome(judge, "write", "write", file) == "allow"
+    assert bench.path_outcome(judge, "write", "write", bench.workspace / "src/main.py") == "ask"
+
+
+def test_a_rule_that_is_too_long_is_not_always_allowed(bench: Bench) -> None:
+    decision = bench.decide(bench.judge(), f"make {'x' * MAX_RULE_CHARS}")
+    assert isinstance(decision, Ask)
+    assert (len(decision.rules), decision.always_rules) == (1, ())
 
 
 @pytest.mark.parametrize("table", cases.TABLES.values(), ids=cases.TABLES.keys())

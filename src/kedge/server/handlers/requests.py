@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kedge.protocol.api import AnswerBody, GrantBody, PendingPermissions, PendingQuestions, RequestBody
+from kedge.protocol.errors import Invalid
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, Skip
 from kedge.server.http import Request, Response
 
@@ -17,7 +18,18 @@ async def list_permissions(request: Request) -> Response:
 async def grant_permission(request: Request) -> Response:
     """Answer a permission request; the first answer wins."""
     body, engine = request.body(GrantBody), request.engine
-    return Response(await engine.answer_permission(request.workspace_id, body.id, body.action, request.client))
+
+    async def write_rules(asked: PermissionRequest) -> None:
+        from kedge.tools.permissions.policy import read_rules  # would slow the server's start
+
+        if not (rules := read_rules(asked, "always_rules")):
+            raise Invalid("no_rule", "no rule for this request is narrow enough; answer with allow or allow_session")
+        await request.context.configs.allow_always(request.workspace_id, str(request.directory), rules)
+
+    receipt = await engine.answer_permission(
+        request.workspace_id, body.id, body.action, request.client, reason=body.reason, write_rules=write_rules
+    )
+    return Response(receipt)
 
 
 async def get_skip(request: Request) -> Response:

@@ -44,6 +44,7 @@ async def get_version(request: Request) -> Response:
                 open_runs_per_session=bounds.MAX_OPEN_RUNS,
                 turns=MAX_TURNS,
                 title_chars=bounds.MAX_TITLE_CHARS,
+                denial_reason_chars=bounds.MAX_REASON_CHARS,
                 error_chars=bounds.MAX_ERROR_CHARS,
                 request_head_seconds=HEAD_S,
                 tcp_connections=connections.tcp,

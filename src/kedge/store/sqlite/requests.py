@@ -38,7 +38,8 @@ def _without_reasons(request: Request) -> Request:
     """Remove the reasons: after a restart they may differ (another PATH) for the same call."""
     if not isinstance(request, PermissionRequest):
         return request
-    params = {name: value for name, value in request.params.items() if name not in ("label", "notes", "rules")}
+    reasons = ("label", "notes", "rules", "always_rules")
+    params = {name: value for name, value in request.params.items() if name not in reasons}
     return msgspec.structs.replace(request, params=params)
 
 
@@ -101,10 +102,15 @@ def give_answer(tx: Transaction, workspace_id: str, kind: RequestKind, request_i
     return AnswerReceipt(resolved=True, by=given.by, action=given.action)
 
 
-def resolve_open(tx: Transaction, workspace_id: str, run_id: str) -> None:
+def resolve_open(tx: Transaction, workspace_id: str, run_id: str, call: tuple[str, str] | None = None) -> None:
+    """Resolve the open requests of a run that has ended, or of one call (message id, call id) that has its result.
+
+    A call can go on with an open request if a rule that was written meanwhile allows it after a restart.
+    """
     for row in tx.all(
-        "SELECT * FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND answer IS NULL ORDER BY seq",
-        *(workspace_id, run_id),
+        "SELECT * FROM requests WHERE workspace_id = ?1 AND asker_run_id = ?2 AND answer IS NULL"
+        " AND (?3 IS NULL OR (message_id = ?3 AND tool_call_id = ?4)) ORDER BY seq",
+        *(workspace_id, run_id, *(call or (None, None))),
     ):
         _resolve(tx, row, Answer(action="cancel", by="server"))
 
@@ -147,6 +153,7 @@ def _resolve(tx: Transaction, row: sqlite3.Row, given: Answer) -> None:
         action=given.action,
         by=given.by,
         answers=given.answers,
+        reason=given.reason,
     )
     body = encode(resolution)
     event, session_id = _RESOLUTION_EVENTS[kind], resolution.session_id

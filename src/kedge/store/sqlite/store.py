@@ -38,7 +38,7 @@ from kedge.store.port import (
 from kedge.store.sqlite import costs, database, log, messages, past, requests, retention, rows, run_end, runs, sessions
 from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
-from kedge.store.sqlite.writer import Checkpoints, Executor, ReaderPool, Writer, explain
+from kedge.store.sqlite.writer import Checkpoints, Executor, ReaderPool, Transaction, Writer, explain
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class SqliteStore:
         summary: bool = False,
         call: tuple[str, str, str] | None = None,
     ) -> RawMessage:
-        return await self._writer.write("create_message", messages.create, claim, role, model, summary, call)
+        return await self._writer.write("create_message", _create_message, claim, role, model, summary, call)
 
     async def append_drafts(self, claim: Claim, drafts: Sequence[Draft]) -> None:
         await self._writer.write("draft", messages.append_drafts, claim, drafts)
@@ -364,3 +364,11 @@ class SqliteStore:
         if events:
             self.on_commit(events)
         self._checkpoints.begin_if_due()
+
+
+def _create_message(
+    tx: Transaction, claim: Claim, role: Role, model: str | None, summary: bool, call: tuple[str, str, str] | None
+) -> RawMessage:
+    if call is not None:
+        requests.resolve_open(tx, claim.workspace_id, claim.run_id, call[:2])
+    return messages.create(tx, claim, role, model, summary, call)

@@ -133,9 +133,8 @@ def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bo
     if is_planning and not all(reason.is_read for reason in shown):
         return Deny(why=f"{PLANNING}: {'; '.join(dict.fromkeys(reason.note for reason in shown))}.")
     needed = shown if is_planning else free  # in mode plan the user can only allow reading outside the workspace
-    rules = [reason.rule for reason in needed if reason.rule is not None]
-    can_remember = (line.is_list or is_planning) and len(rules) == len(needed)
-    return Ask.of([reason.note for reason in shown], rules if can_remember else (), may_be_denied=may_be_denied)
+    can_remember = line.is_list or is_planning
+    return Ask.of([reason.note for reason in shown], needed if can_remember else (), may_be_denied=may_be_denied)
 
 
 # What the model is told about a list of commands

@@ -158,8 +158,7 @@ def _check(policy: Policy, access: Access) -> Verdict:
 def _make_decision(verdict: Verdict, access: Access) -> Decision:
     if not isinstance(verdict, list):
         return verdict
-    rules = [reason.rule for reason in verdict if reason.rule is not None]
-    ask = Ask.of([reason.note for reason in verdict], rules if len(rules) == len(verdict) else ())
+    ask = Ask.of([reason.note for reason in verdict], verdict)
     return ask if ask.label else Ask.of([access.description])
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from kedge.protocol.bounds import MAX_RULE_CHARS
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.paths import Roots, is_secret
@@ -65,21 +66,36 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     label: str  # all notes in one short line
     notes: tuple[str, ...] = ()  # for the user: one for each thing that needs approval
     rules: tuple[str, ...] = ()
+    always_rules: tuple[str, ...] = ()  # what "always allow" writes into the user's configuration, for all workspaces
     may_be_denied: bool = False  # a deny rule may match
     readable: tuple[str, ...] = ()  # in mode plan: paths that the sandboxed command may read once it is allowed
     parts: tuple[str, ...] = ()  # for the model: each part of a command line that needs approval, and why
     others: str = ""  # for the model: a sentence about the parts of the line that need none
 
     @classmethod
-    def of(cls, notes: Iterable[str], rules: Iterable[str] = (), *, may_be_denied: bool = False) -> Ask:
+    def of(cls, notes: Iterable[str], needed: Sequence[Reason] = (), *, may_be_denied: bool = False) -> Ask:
+        """`needed`: the reasons whose rules would let the same call run. If one has no rule, nothing is remembered."""
         unique = tuple(dict.fromkeys(notes))
+        rules = [reason.rule for reason in needed if reason.rule is not None]
+        always = [reason.always_rule or rule for reason, rule in zip(needed, rules, strict=False)]
+        if len(rules) < len(needed):
+            rules = []
+        if not rules or max(map(len, always)) > MAX_RULE_CHARS:
+            always = []
         label = "; ".join(unique)
         label = label if len(label) <= MAX_LABEL_CHARS else label[: MAX_LABEL_CHARS - 1] + "…"
-        return cls(label=label, notes=unique, rules=tuple(dict.fromkeys(rules)), may_be_denied=may_be_denied)
+        return cls(
+            label=label,
+            notes=unique,
+            rules=tuple(dict.fromkeys(rules)),
+            always_rules=tuple(dict.fromkeys(always)),
+            may_be_denied=may_be_denied,
+        )
 
     def params(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of the permission request: those of the tool, and the rules that `read_grants` reads later."""
-        return {**shown, "label": self.label, "notes": list(self.notes), "rules": list(self.rules)}
+        """The parameters of the permission request: those of the tool, and the rules that `read_rules` reads later."""
+        rules = {"rules": list(self.rules), "always_rules": list(self.always_rules)}
+        return {**shown, "label": self.label, "notes": list(self.notes), **rules}
 
 
 class Deny(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +116,7 @@ class Reason(msgspec.Struct, frozen=True):
     note: str  # for the user
     rule: str | None = None
     is_read: bool = False  # it only reads, outside the workspace
+    always_rule: str | None = None  # the rule for the user's configuration, if `rule` is too wide for it
     needs_plain_line: bool = False  # a rule allows the command, but not in a line like this
 
 
@@ -141,7 +158,7 @@ class Policy(msgspec.Struct, frozen=True):
             note += ", which controls what other programs run"
         elif not is_free:
             note += ", outside the workspace"
-        return [Reason(note, rule_for_write(path, self.roots))]
+        return [Reason(note, rule_for_write(path, self.roots), always_rule=f"edit({quote_path(path)})")]
 
     def check_fetch(self, url: str) -> Verdict:
         for rule in self._about(self.deny, "fetch"):
@@ -198,10 +215,13 @@ def read_grants(requests: Iterable[PermissionRequest]) -> tuple[str, ...]:
     """The rules of requests that were answered with `allow_session`, each once, oldest first."""
     rules: dict[str, None] = {}
     for request in requests:
-        found: Any = request.params.get("rules")
-        if isinstance(found, list):
-            rules |= dict.fromkeys(rule for rule in cast(list[Any], found) if isinstance(rule, str))
+        rules |= dict.fromkeys(read_rules(request, "rules"))
     return tuple(rules)
+
+
+def read_rules(request: PermissionRequest, name: Literal["rules", "always_rules"]) -> list[str]:
+    found: Any = request.params.get(name)
+    return [rule for rule in cast("list[Any]", found) if isinstance(rule, str)] if isinstance(found, list) else []
 
 
 def rule_for_command(command: Command) -> str | None:

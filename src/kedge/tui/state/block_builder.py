@@ -170,7 +170,8 @@ def _explain_result(result: ToolResult) -> str:
     """Return the sentence for people instead of a result that was written for the model; empty: show the result."""
     metadata = result.metadata or {}
     if "denied" in metadata:
-        return f"You denied this {_DENIED.get(result.name, 'call')}."
+        denied = f"You denied this {_DENIED.get(result.name, 'call')}"
+        return f"{denied}: {reason}" if isinstance(reason := metadata.get("reason"), str) else f"{denied}."
     if isinstance(rule := metadata.get("rule"), str) and metadata.get("refused") == "rule":
         return f"Denied by the rule {rule}."
     if (sentence := _REFUSED.get(str(metadata.get("refused")))) is not None:
