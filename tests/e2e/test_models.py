@@ -113,3 +113,28 @@ def test_a_session_has_a_model_of_its_own_until_it_is_cleared(kedge: Kedge) -> N
     assert "'nobody'" in refused.err
     assert kedge("session", "model", session, "-", "--effort", "-").code == 0
     assert kedge("session", "model", session, "a/b", "c/d").code == 2
+
+
+def test_the_catalog_is_updated_by_its_user_alone(kedge: Kedge, home: Home, tmp_path: Path) -> None:
+    new = {"context_window": 123_000, "input_price": 1.0, "output_price": 2.0}
+    given = tmp_path / "given.json"
+    given.write_text(json.dumps({"date": "2099-01-01", "vendors": {"anthropic": {"claude-99": new}}, "hosts": {}}))
+    assert kedge("models", "update").code == 2, "there is no address unless somebody gives one"
+    unasked = kedge("models", "update", "--from", str(given))
+    assert unasked.code == 2
+    assert "anthropic/claude-99" in unasked.out
+    assert "--yes" in unasked.err
+    assert "claude-99" not in kedge("models", "--names", env=SHELL).out
+    done = kedge("models", "update", "--from", str(given), "-y")
+    assert done.code == 0, done
+    listed = kedge("models", env=SHELL).out  # by the server that runs
+    (line,) = [line for line in listed.splitlines() if line.startswith("anthropic/claude-99")]
+    assert line.split()[1:] == ["123k", "-", "1", "2", "tools", "images"]
+    assert f"catalog of 2099-01-01 from {given}" in listed
+    assert "Nothing would change" in kedge("models", "update", "--from", str(given)).out
+    assert f"model catalog of 2099-01-01 from {given}" in kedge("doctor", "--offline", env=SHELL).out
+    assert kedge("models", "update", "--reset").code == 0
+    assert "claude-99" not in kedge("models", "--names", env=SHELL).out
+    given.write_text("{}")
+    refused = kedge("models", "update", "--from", str(given), "-y")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)

@@ -101,7 +101,7 @@ MODEL = OfferedModel(
     images=False,
     tools=True,
     reasoning=False,
-    efforts=(),
+    efforts=[],
     source="catalog",
     roles=["large"],
 )
@@ -217,7 +217,7 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     (PROVIDER, PROVIDER_JSON),
     (
         Offered(model="p/m", small_model=None, why="w", catalog_date="2026-11-15", providers=[PROVIDER]),
-        f'{{"model":"p/m","small_model":null,"why":"w","catalog_date":"2026-11-15","providers":[{PROVIDER_JSON}]}}',
+        f'{{"model":"p/m","small_model":null,"why":"w","catalog_date":"2026-11-15","providers":[{PROVIDER_JSON}],"catalog_source":null}}',
     ),
     # messages
     (Text("hi"), '{"type":"text","text":"hi"}'),

@@ -108,7 +108,7 @@ def model(name: str, window: int, price: float | None = None) -> OfferedModel:
     return OfferedModel(
         name=name, context_window=window, max_output_tokens=None, input_price=price,
         output_price=None if price is None else price * 5, cache_read_price=None, cache_write_price=None,
-        images=price is not None, tools=True, reasoning=price is not None, efforts=(), source="catalog", roles=[],
+        images=price is not None, tools=True, reasoning=price is not None, efforts=[], source="catalog", roles=[],
     )  # fmt: skip
 
 

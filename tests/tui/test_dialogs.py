@@ -25,7 +25,7 @@ async def test_a_model_that_its_server_lists_twice_is_offered_once() -> None:
         images=False,
         tools=True,
         reasoning=False,
-        efforts=(),
+        efforts=[],
         source="server",
         roles=[],
     )

@@ -21,6 +21,7 @@ from kedge.config.schema import Config, Configure
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import Turn, TurnContext
 from kedge.files.environment import drop_invalid_variables
+from kedge.models import catalog
 from kedge.models.client import ModelClient
 from kedge.models.embedded.models import EmbeddedModels
 from kedge.models.errors import ConfigError
@@ -60,6 +61,7 @@ class Agent:
         self._models = models or ModelClient(local=self._embedded)
         self._environ = environ
         self._configure = configure
+        catalog.use_data_dir(data_dir)
         selector = selector or ModelSelector(Credentials(data_dir / CREDENTIALS_FILE), self._embedded, LocalServers())
         self._selector = selector
         self._listing = Listing(self._models, selector)

@@ -34,12 +34,14 @@ class CostQuestions:
     @contextlib.asynccontextmanager
     async def take_turn(self, ctx: TurnContext, session_id: str, code: CostCode) -> AsyncGenerator[None]:
         lock = self._locks.setdefault((session_id, code), asyncio.Lock())
-        async with ctx.lend_slot():
-            await lock.acquire()
+        is_held = False
         try:
+            async with ctx.lend_slot():
+                is_held = await lock.acquire()
             yield
         finally:
-            lock.release()
+            if is_held:
+                lock.release()
 
 
 class RunLimits:

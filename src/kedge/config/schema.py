@@ -186,6 +186,15 @@ class FetchConfig(_Table, frozen=True, kw_only=True):
     allow_private: Annotated[bool, Meta(description="allow addresses of this machine and its network")] = False
 
 
+class CatalogConfig(_Table, frozen=True, kw_only=True):
+    """The catalog of known models."""
+
+    url: Annotated[
+        str | None,
+        Meta(description="https:// address of a catalog for `kedge models update`; nothing is fetched without it"),
+    ] = None
+
+
 class FilesConfig(_Table, frozen=True, kw_only=True):
     """File versions stored for undo."""
 
@@ -226,6 +235,7 @@ class Config(_Table, frozen=True, kw_only=True):
     sandbox: Annotated[SandboxConfig, Meta(description="the sandbox for commands")] = SandboxConfig()
     credentials: Annotated[CredentialsConfig, Meta(description="where API keys are stored")] = CredentialsConfig()
     fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
+    catalog: Annotated[CatalogConfig, Meta(description="the catalog of known models")] = CatalogConfig()
     files: Annotated[FilesConfig, Meta(description="file versions stored for undo")] = FilesConfig()
     tui: Annotated[TuiConfig, Meta(description="the terminal interface")] = TuiConfig()
     trusted: Annotated[

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from kedge.config.schema import Effort, ProviderConfig, WireName
+from kedge.models import catalog
+from kedge.models.catalog import CatalogModel
 from kedge.models.errors import ConfigError
 from kedge.models.values import ModelInfo, env_prefix
 from kedge.protocol.runs import EFFORTS
@@ -224,39 +224,23 @@ def _path_prefixes(path: str) -> list[str]:
 _EDITION = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)(-v\d+(:\d+)?)?")
 
 
-class _Model(ModelInfo, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A catalog entry; unknown fields are errors."""
-
-
-class _Catalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Models by maker (`vendors`), which gateways offer too, and by `hosts`, whose names and prices are only theirs."""
-
-    date: str
-    about: list[str]
-    vendors: dict[str, dict[str, _Model]]
-    hosts: dict[str, dict[str, _Model]]
-
-
-_decode_catalog = msgspec.json.Decoder(_Catalog).decode  # built once: two threads may be the first (see `config.load`)
-
-
-@cache
-def _catalog() -> _Catalog:
-    return _decode_catalog((Path(__file__).parent / "catalog.json").read_bytes())
-
-
 def catalog_date() -> str:
-    return _catalog().date
+    return catalog.current().date
 
 
 def list_catalog() -> Mapping[str, Mapping[str, ModelInfo]]:
     """Return the models of each provider by name."""
-    return {**_catalog().vendors, **_catalog().hosts}
+    return {**catalog.current().vendors, **catalog.current().hosts}
 
 
 def find_vendor(model: str) -> str | None:
     """Return the maker of a model, or None if it is not in the catalog."""
-    return next((vendor for vendor, models in _catalog().vendors.items() if _find_name(model, models)), None)
+    # An update cannot change whose models the known ones are.
+    for vendors in (catalog.built_in().vendors, catalog.current().vendors):
+        for vendor, models in vendors.items():
+            if find_known_name(model, models):
+                return vendor
+    return None
 
 
 def find_model_info(model: str, config: ProviderConfig, provider: str = "", own: ModelInfo | None = None) -> ModelInfo:
@@ -276,19 +260,19 @@ def find_model_info(model: str, config: ProviderConfig, provider: str = "", own:
     return ModelInfo(**known)
 
 
-def _find_entry(model: str, provider: str) -> _Model | None:
-    own = _catalog().hosts.get(provider) or _catalog().vendors.get(provider, {})
-    if key := _find_name(model, own):
+def _find_entry(model: str, provider: str) -> CatalogModel | None:
+    own = catalog.current().hosts.get(provider) or catalog.current().vendors.get(provider, {})
+    if key := find_known_name(model, own):
         return own[key]
     name = model.rpartition("/")[2]  # gateways write "maker/model"
     for spelling in dict.fromkeys((name, name.replace(".", "-"))):  # some write "claude-sonnet-4.5"
-        for models in _catalog().vendors.values():
-            if key := _find_name(spelling, models):
+        for models in catalog.current().vendors.values():
+            if key := find_known_name(spelling, models):
                 return models[key]
     return None
 
 
-def _find_name(name: str, models: dict[str, _Model]) -> str | None:
+def find_known_name(name: str, models: Mapping[str, CatalogModel]) -> str | None:
     """Return the longest catalog name that `name` is an edition of."""
     if name in models:
         return name

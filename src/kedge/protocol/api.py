@@ -374,7 +374,7 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
     images: bool
     tools: bool
     reasoning: bool  # accepts an effort
-    efforts: tuple[Effort, ...]  # that it knows
+    efforts: list[Effort]  # that it knows
     source: Source  # where the model is listed
     roles: list[Role]  # used by default for these
 
@@ -397,3 +397,4 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     catalog_date: str
     providers: list[OfferedProvider]
+    catalog_source: str | None = None  # of an update that a person stored; null: the catalog is the release's

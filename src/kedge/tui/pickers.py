@@ -19,7 +19,7 @@ class CurrentModel(NamedTuple):
     name: str
     context_window: int | None
     is_ready: bool  # whether a prompt sent now would have a model
-    efforts: tuple[Effort, ...] | None = None  # that it knows; None: unknown
+    efforts: list[Effort] | None = None  # that it knows; None: unknown
 
 
 def find_current_model(offered: Offered, launch_model: str | None, session_model: str | None) -> CurrentModel:
@@ -67,7 +67,7 @@ async def pick_effort(app: Interface, level: str) -> None:
         session = app.workspace.sessions.get(session_id or "")
         offered = await app.api.list_models()
         current = find_current_model(offered, app.launch.model, session.model if session else None)
-        if current.efforts == ():
+        if current.efforts == []:
             app.chat.hint(f"{current.name} is not known to support an effort")
             return
         levels = [each for each in EFFORTS if current.efforts is None or each in current.efforts]

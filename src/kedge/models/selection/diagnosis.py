@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kedge.config.load import Loader
 from kedge.config.schema import Config
+from kedge.models import catalog
 from kedge.models.client import ModelClient
 from kedge.models.embedded.models import NOT_INSTALLED, STARTER, EmbeddedModels, read_file, resolve_path
 from kedge.models.embedded.starter import Starter
@@ -53,6 +54,7 @@ class Diagnosis:
         self._env = env
         self._config = config
         self._models = models
+        catalog.use_data_dir(data_dir)
         self._starter = Starter(data_dir / "models")
         self._selector = ModelSelector(
             Credentials(data_dir / CREDENTIALS_FILE, command_s=KEY_S),
@@ -61,6 +63,10 @@ class Diagnosis:
         )
 
     async def findings(self, *, is_offline: bool) -> AsyncIterator[Finding]:
+        if problem := catalog.update_problem():
+            yield None, problem
+        elif (source := catalog.describe_update()) is not None:
+            yield True, f"model catalog of {catalog.current().date} {source}; kedge models update --reset removes it"
         try:
             selection = await self._selector.find(None, self._env, self._config)
             if selection.provider is None:

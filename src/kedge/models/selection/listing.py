@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kedge.config.schema import Config
-from kedge.models import provider_registry, providers
+from kedge.models import catalog, provider_registry, providers
 from kedge.models.client import ModelClient
 from kedge.models.embedded.models import INSTALL, STARTER
 from kedge.models.errors import ModelError
@@ -66,6 +66,7 @@ class Listing:
             small_model=second,
             why=why,
             catalog_date=providers.catalog_date(),
+            catalog_source=catalog.describe_update(),
             providers=[offer.to_protocol(roles) for offer in offers],
         )
 
@@ -144,7 +145,7 @@ class _Offer(NamedTuple):
         info = providers.find_model_info(model, provider.config, provider.id, provider.models.get(model))
         name = f"{provider.id}/{model}"
         properties = {field: getattr(info, field) for field in _FIELDS}
-        properties["efforts"] = info.efforts if info.reasoning else ()
+        properties["efforts"] = list(info.efforts) if info.reasoning else []
         return OfferedModel(name=name, source=source, roles=list(roles.get(name, [])), **properties)
 
 

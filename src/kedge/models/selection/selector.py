@@ -18,6 +18,7 @@ import msgspec
 
 from kedge.config.schema import Config
 from kedge.http.proxy import choose_connection
+from kedge.models import catalog
 from kedge.models.embedded.models import INSTALL, STARTER, EmbeddedModels
 from kedge.models.embedded.starter import Report
 from kedge.models.errors import ConfigError, Refused
@@ -120,6 +121,7 @@ class ModelSelector:
 
     async def find(self, model: str | None, env: Mapping[str, str], config: Config) -> Selection:
         """Select a model without reading its API key, running a command or loading anything."""
+        catalog.refresh()
         selection = _find_named(model, env, config) or _find_default(env, config)
         selection = selection or await self._find_stored(env, config) or await self._find_on_machine()
         if selection is None:
