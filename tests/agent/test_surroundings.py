@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from kedge.config.schema import AgentConfig, Config, PermissionsConfig
+from kedge.config.schema import AgentConfig, Config, ModelConfig, PermissionsConfig, ProviderConfig
 from kedge.protocol.messages import ToolResult, text_of
 from kedge.protocol.runs import RunOptions
 from kedge.store.sqlite.store import SqliteStore
@@ -195,6 +196,23 @@ class TestChanges:
         await driver.ask("three", fork.id)
         check_prefix(model_server)
         assert last_prompt(model_server) == "three"
+
+    async def test_in_a_small_window_they_are_cut_and_not_taken_for_removed(
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, workspace: Path
+    ) -> None:
+        for name in ("AGENTS.md", "CLAUDE.md"):
+            (workspace / name).write_text(f"{name} {'x' * 30_000}")
+        session = await kedge.session()
+        await driver.ask("one", session)
+        models = {"tester": ModelConfig(context_window=16_384)}
+        driver.config = replace(driver.config, providers={"openai": ProviderConfig(models=models)})
+        await driver.ask("two", session)
+        assert last_prompt(model_server) == "two"
+        await driver.ask("three")
+        system = model_server.calls[-1].body["messages"][0]["content"]
+        assert system.count("x" * 100) > 10
+        assert len(system) < 6_000 + 16_384
+        assert "CLAUDE.md" in system
 
 
 class TestModes:

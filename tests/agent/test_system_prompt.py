@@ -133,7 +133,7 @@ class TestFiles:
         assert file.is_cut
         assert len(file.text.encode()) <= MAX_FILE_BYTES + 2
         place = Surroundings(directory=str(tmp_path), today=TODAY, shell="sh", files=[file])
-        assert "It goes on" in build_system_prompt(Role(), place)
+        assert "read the file when you need the rest" in build_system_prompt(Role(), place)
 
     def test_all_together_are_bounded(self, repository: Path) -> None:
         directory = repository

@@ -52,15 +52,8 @@ NESTED = (
 def format_file(file: ContextFile, note: str = "") -> str:
     """Return a section for the model; its heading ends with the note."""
     others = f" (the same text is in {', '.join(file.others)})" if file.others else ""
-    cut = "\n[It goes on: read the file when you need the rest.]" if file.is_cut else ""
+    cut = "\n[It is longer: read the file when you need the rest.]" if file.is_cut else ""
     return f"# Instructions from {file.path}{others}{f', {note}' if note else ''}\n\n{file.text}{cut}"
-
-
-def cut_file(file: ContextFile, max_bytes: int) -> ContextFile:
-    text = file.text.encode()
-    if len(text) <= max_bytes:
-        return file
-    return msgspec.structs.replace(file, text=text[: max(max_bytes, 0)].decode("utf-8", "ignore"), is_cut=True)
 
 
 def find_shown_files(history: Iterable[Message]) -> dict[str, str]:
@@ -76,17 +69,20 @@ def find_shown_files(history: Iterable[Message]) -> dict[str, str]:
     return shown
 
 
-async def load_context_files(directory: Path, config: Config, env: Mapping[str, str]) -> list[ContextFile]:
+async def load_context_files(
+    directory: Path, config: Config, env: Mapping[str, str], max_bytes: int = MAX_ALL_BYTES
+) -> list[ContextFile]:
     """Load the configured context files in a thread: a workspace may be on a slow disk."""
-    return await asyncio.to_thread(_load, directory, config, env)
+    return await asyncio.to_thread(_load, directory, config, env, max_bytes)
 
 
-def _load(directory: Path, config: Config, env: Mapping[str, str]) -> list[ContextFile]:
+def _load(directory: Path, config: Config, env: Mapping[str, str], max_bytes: int) -> list[ContextFile]:
     from kedge.config.trust import is_trusted  # slow to import: not at the server's start
 
     trusted = is_trusted(directory, config.trusted, Path(env.get("HOME") or Path.home()))
     trusted = trusted and config.sandbox.mode == "off"  # a sandboxed command could link to a file it may not read
-    return read_context_files(directory, config.agent.context_files, user_config_directory(env), is_trusted=trusted)
+    names, user_directory = config.agent.context_files, user_config_directory(env)
+    return read_context_files(directory, names, user_directory, is_trusted=trusted, max_bytes=max_bytes)
 
 
 def user_config_directory(env: Mapping[str, str]) -> Path | None:
@@ -97,14 +93,19 @@ def user_config_directory(env: Mapping[str, str]) -> Path | None:
 
 
 def read_context_files(
-    directory: Path, names: Sequence[str], global_dir: Path | None, *, is_trusted: bool = False
+    directory: Path,
+    names: Sequence[str],
+    global_dir: Path | None,
+    *,
+    is_trusted: bool = False,
+    max_bytes: int = MAX_ALL_BYTES,
 ) -> list[ContextFile]:
     found: list[ContextFile] = []
     seen: set[tuple[int, int]] = set()
-    left = MAX_ALL_BYTES
+    left = min(max_bytes, MAX_ALL_BYTES)
     for path, within in _list_candidates(directory, names, global_dir):
         try:
-            file = _read(path, None if is_trusted else within, seen, min(MAX_FILE_BYTES, left))
+            file = _read(path, None if is_trusted else within, seen, min(MAX_FILE_BYTES, max(left, 0)))
         except (OSError, RuntimeError, ValueError):
             continue  # missing, unreadable, a cycle of links, a name with a NUL
         if file is None:
@@ -114,8 +115,6 @@ def read_context_files(
         else:
             found.append(file)
             left -= len(file.text.encode())
-        if left <= 0:
-            break
     return found
 
 
@@ -158,11 +157,11 @@ def _read(path: Path, within: Path | None, seen: set[tuple[int, int]], max_bytes
             return None
         seen.add((info.st_dev, info.st_ino))
         data = file.read(MAX_FILE_BYTES + 1)
-    text = _decode(data[:max_bytes]).strip()
-    if not text:
+    whole = _decode(data).strip()
+    if not whole:
         return None
-    digest = hashlib.sha256(_decode(data).strip().encode()).hexdigest()
-    return ContextFile(_show(path), text, digest, is_cut=len(data) > max_bytes)
+    digest = hashlib.sha256(whole.encode()).hexdigest()
+    return ContextFile(_show(path), _decode(data[:max_bytes]).strip(), digest, is_cut=len(data) > max_bytes)
 
 
 def _show(path: Path) -> str:

@@ -19,9 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from kedge.agent.context_files import (
-    MAX_FILE_BYTES,
+    MAX_ALL_BYTES,
     ContextFile,
-    cut_file,
     find_shown_files,
     format_file,
     load_context_files,
@@ -147,12 +146,9 @@ def _describe_changes(told: _Told, current: Surroundings) -> Note | None:
         sections.append(f"What you may do has changed. From now on, instead of what was said before: {permissions}")
     if removed:
         sections.append(f"Removed, so that their instructions no longer apply: {', '.join(removed)}")
-    left = MAX_FILE_BYTES
-    for file in current.files:
-        if changed.keys() & set(file.paths):
-            shown = cut_file(file, left)
-            left -= len(shown.text.encode())
-            sections.append(format_file(shown, "as they are now"))
+    sections += [
+        format_file(file, "as they are now") for file in current.files if not changed.keys().isdisjoint(file.paths)
+    ]
     if not sections:
         return None
     return Note(
@@ -175,11 +171,18 @@ def _add_note(message: Message, note: Note) -> Message:
 
 
 async def read_surroundings(
-    directory: Path, env: Mapping[str, str], config: Config, today: date, *, scratch: Path, permissions: str = ""
+    directory: Path,
+    env: Mapping[str, str],
+    config: Config,
+    today: date,
+    *,
+    scratch: Path,
+    permissions: str = "",
+    max_bytes: int = MAX_ALL_BYTES,
 ) -> Surroundings:
-    """Return the surroundings of now, without the state of the repository."""
+    """Return the surroundings of now, without the state of the repository. `max_bytes`: of all context files."""
     files, shell = await asyncio.gather(
-        load_context_files(directory, config, env), asyncio.to_thread(find_shell, env, directory, scratch)
+        load_context_files(directory, config, env, max_bytes), asyncio.to_thread(find_shell, env, directory, scratch)
     )
     return Surroundings(
         directory=replace_surrogates(str(directory)),

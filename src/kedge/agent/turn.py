@@ -247,6 +247,7 @@ class _Turn:
             self._deps.today(),
             scratch=scope.scratch,
             permissions=permissions,
+            max_bytes=scope.max_result_chars,
         )
         is_new = not any(message.role == "assistant" for message in history)
         return await SessionSurroundings.load(ctx, current, scope.env, is_new=is_new)
