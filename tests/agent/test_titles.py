@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from kedge.agent.titles import MAX_TITLE_CHARS, clean_title
+from kedge.agent.titles import clean_title
 from kedge.config.schema import AgentConfig, Config
 from kedge.protocol.sessions import Session, SessionChange
 from kedge.protocol.text_safety import PROVISIONAL_CHARS, provisional_title
@@ -55,7 +55,7 @@ async def until_asked(driver: Driver, model_server: ModelServer, count: int = 1)
         ("a\tb\x07c\u2028d", "a b c"),
         ("", ""),
         ("  \n ''' \n", ""),
-        ("x" * 500, "x" * (MAX_TITLE_CHARS - 1) + "…"),
+        ("x" * 500, "x" * 79 + "…"),
     ],
 )
 def test_a_title_is_one_plain_line(said: str, title: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ TODOS = [("completed", "measure the rope"), ("in_progress", "test the scope"), (
 
 
 def stored_session(session_id: str = SESSION, title: str = "Why the anchor drags") -> Session:
-    return Session(id=session_id, title=title, created_at=0.0, updated_at=0.0)
+    three_days_ago = time.time() - 3.5 * 24 * 3600  # shown as an age, which must not change from day to day
+    return Session(id=session_id, title=title, created_at=0.0, updated_at=three_days_ago)
 
 
 def run(run_id: str, prompt: str, state: Any = "queued") -> Run:
