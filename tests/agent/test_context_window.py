@@ -169,6 +169,32 @@ async def test_the_whole_of_a_cut_result_is_in_a_file_that_can_be_viewed(
     assert found.partition("[…")[0].rstrip().endswith("words"), "cut at the end of a line"
 
 
+async def test_the_window_that_a_server_tells_after_the_first_step_counts_from_then_on(
+    kedge: Kedge, model_server: ModelServer
+) -> None:
+    """Ollama loads a model with the first request, and only then decides how large its window is."""
+    model_server.others = {"/api/ps": {"models": []}, "/api/show": {"parameters": "", "model_info": {}}}
+    env = {"OLLAMA_BASE_URL": model_server.base_url, "KEDGE_MODEL": "ollama/qwen3"}
+    async with Driver(kedge, model_server.base_url, tools=TOOLS, env=env) as driver:
+        write_files(driver, 2, 2_000)
+        model_server.next_plans = [
+            dataclasses.replace(view(0), gate="first"),
+            view(1),
+            Plan(text="finished"),
+        ]
+        session_id = await kedge.session()
+        receipt = await kedge.send(session_id, "read the files")
+        await model_server.until(lambda calls: any(call.held for call in calls))
+        model_server.others["/api/ps"] = {"models": [{"name": "qwen3:latest", "context_length": 8_000}]}
+        model_server.release("first")
+        assert (await kedge.end(receipt.run_id)).text == "finished"
+        first, second = await results(driver, session_id)
+        assert len(first) <= 8_000, "the call came after the server had decided"
+        assert len(second) <= 8_000
+        notices = [event.message for event in await driver.agent_events() if event.type == "notice"]
+    assert any("8,000 tokens" in (notice or "") and "OLLAMA_CONTEXT_LENGTH" in (notice or "") for notice in notices)
+
+
 # Shortened results.
 
 

@@ -289,7 +289,7 @@ async def test_a_second_key_that_is_refused_is_waited_for_again(user: Driver, mo
     await user.kedge.seen(is_waiting_again)
     await log_in(user, NEW)
     assert (await user.kedge.end(run.run_id)).error is None
-    assert model_server.door.refused[:2] == [OLD, BAD]
+    assert list(dict.fromkeys(model_server.door.refused))[:2] == [OLD, BAD]
 
 
 @pytest.mark.parametrize("permissions", ["deny", "allow"])

@@ -90,6 +90,7 @@ class ModelServer(Script):
         self.window: int | None = None  # of the model, in tokens; a request that does not fit is refused
         self.chars_per_token = 4.0
         self.refused_as_too_long = 0
+        self.others: dict[str, Json] = {}  # answers at other paths
         self.expired_key = ""  # with this one nobody is told which models there are
         self.raw_bodies: list[bytes] | None = None  # of the calls, for a test that wants them
         self._gates: dict[str, asyncio.Event] = {}
@@ -169,6 +170,8 @@ class ModelServer(Script):
         if request.path == "/v1beta/models":
             self.listings += 1
             return await _send_json(writer, 200, gemini_listing(self.models))
+        if request.path in self.others:
+            return await _send_json(writer, 200, self.others[request.path])
         if request.path.startswith("/_fake/"):
             try:
                 return await _send_json(writer, 200, await self._control(request))

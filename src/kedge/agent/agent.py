@@ -13,7 +13,7 @@ from kedge.agent.logins import Logins
 from kedge.agent.retry import RetryPolicy
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.titles import Titles
-from kedge.agent.tool_context import MAX_CHARS, CallContext, TurnScope, remove_old_scratch, remove_scratch
+from kedge.agent.tool_context import CallContext, TurnScope, remove_old_scratch, remove_scratch
 from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn import AgentTurn
 from kedge.agent.turn_models import AgentDeps
@@ -163,7 +163,6 @@ class ShellTurn:
             data_dir=self._data_dir,
             jobs=self._jobs.of(ctx.workspace_id),
             sees_images=False,
-            max_result_chars=MAX_CHARS,
         )
         try:
             async with ctx.watch_files(scope.env, scope.config.files.max_bytes):

@@ -15,7 +15,7 @@ import msgspec
 from kedge.agent.context_files import NESTED
 from kedge.agent.history_size import count_chars, count_request_chars
 from kedge.config.schema import AgentConfig
-from kedge.models.values import CHARS_PER_TOKEN, Endpoint, ModelInfo, StepRequest, estimate_tokens
+from kedge.models.values import CHARS_PER_TOKEN, Endpoint, ModelInfo, StepRequest, ToolSpec, estimate_tokens
 from kedge.models.wires.anthropic import MAX_TOKENS
 from kedge.models.wires.history import is_summary
 from kedge.protocol.messages import Message, Part, ToolResult, finish_of
@@ -35,6 +35,14 @@ OLD_RESULT_CHARS = 10_000  # a longer result is shortened; in a small window a s
 _OLD_RESULTS_IN_WINDOW = 16
 _KEPT_SHARE = 5  # of a shortened result this part of the limit is kept
 
+_COMFORTABLE = 1.7  # times the size of the instructions and tools: below, hardly a step fits
+_RAISE_WINDOW = {
+    "ollama": "start Ollama with OLLAMA_CONTEXT_LENGTH=32768",
+    "lmstudio": "load the model with a larger context length in LM Studio",
+    "llamacpp": "start llama-server with -c 32768",
+    "vllm": "start vLLM with --max-model-len 32768",
+}
+
 # Tokens for each character: before a provider has counted, and the bounds of what one may count.
 _UNMEASURED = 1 / 3
 _LEAST, _MOST = 1 / CHARS_PER_TOKEN, 1.0
@@ -50,6 +58,19 @@ def max_result_chars(info: ModelInfo) -> int:
     """Return how long one tool result may be."""
     window = info.context_window
     return UNKNOWN_RESULT_CHARS if window is None else window * CHARS_PER_TOKEN // RESULT_SHARE
+
+
+def explain_small_window(endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> str | None:
+    """Return a line for people if the window has little room beside the instructions and tools."""
+    window = endpoint.info.context_window
+    base = estimate_tokens(count_request_chars(StepRequest(system=system, history=(), tools=tools)))
+    if window is None or window >= base * _COMFORTABLE:
+        return None
+    how = _RAISE_WINDOW.get(endpoint.provider, "give the model a larger one on its server")
+    return (
+        f"The context window of {endpoint.name} has only {window:,} tokens, and the instructions and tools take about"
+        f" {base:,} of them: {how}"
+    )
 
 
 def margin_tokens(window: int) -> int:

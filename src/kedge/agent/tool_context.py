@@ -45,7 +45,6 @@ class TurnScope:
         data_dir: Path,
         jobs: Jobs,
         sees_images: bool,
-        max_result_chars: int,
     ) -> None:
         self.directory = ctx.directory
         self.env: Mapping[str, str] = {k: v for k, v in env.items() if k not in _HIDDEN_VARIABLES}
@@ -54,7 +53,7 @@ class TurnScope:
         self.run_id = ctx.run.run_id
         self.jobs = jobs
         self.sees_images = sees_images
-        self.max_result_chars = min(max_result_chars, MAX_CHARS)
+        self.max_result_chars = MAX_CHARS  # less in the turn of a model
         self.known_files: MutableMapping[str, str] = {}
         self.unviewed_files: MutableSet[str] = set()
         self.shown_instructions: dict[str, str] = {}  # digests of context files by path, as the model last saw them

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kedge.agent.context_files import find_shown_files
-from kedge.agent.context_window import fit_request, is_nearly_full, max_result_chars
+from kedge.agent.context_window import explain_small_window, fit_request, is_nearly_full, max_result_chars
 from kedge.agent.limits import RunLimits
 from kedge.agent.retry import RetryPolicy
 from kedge.agent.step import ContextFull, StepRunner
@@ -21,7 +21,7 @@ from kedge.agent.surroundings import SessionSurroundings, read_surroundings
 from kedge.agent.system_prompt import Role, build_system_prompt, load_prompt
 from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as_text
 from kedge.agent.tool_calls import Denied, ToolRunner
-from kedge.agent.tool_context import TurnScope
+from kedge.agent.tool_context import MAX_CHARS, TurnScope
 from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort
 from kedge.agent.turn_state import (
@@ -184,7 +184,16 @@ class _Turn:
     async def _get_setup(self, history: list[Message]) -> _TurnSetup:
         if self._setup is None:
             self._setup = await self._build_setup(history)
+        await self._learn_window(self._setup)
         return self._setup
+
+    async def _learn_window(self, setup: _TurnSetup) -> None:
+        """Ask a server of the user's own for the context window, which some decide at the first request."""
+        known = setup.step_runner.endpoint
+        endpoint = setup.step_runner.endpoint = await self._deps.models.add_window(known)
+        setup.scope.max_result_chars = min(max_result_chars(endpoint.info), MAX_CHARS)
+        if endpoint is not known and (problem := explain_small_window(endpoint, setup.system, setup.tools)):
+            await self._ctx.append_event("notice", message=problem, details={"model": endpoint.name})
 
     async def _build_setup(self, history: list[Message]) -> _TurnSetup:
         deps, ctx = self._deps, self._ctx
@@ -205,7 +214,6 @@ class _Turn:
             data_dir=deps.data_dir,
             jobs=deps.jobs.of(ctx.workspace_id),
             sees_images=endpoint.info.images,
-            max_result_chars=max_result_chars(endpoint.info),
         )
         judge = await _create_judge(ctx, scope)
         scope.is_hidden = judge.is_hidden

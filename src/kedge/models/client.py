@@ -12,6 +12,7 @@ import msgspec
 from kedge.models import values
 from kedge.models.errors import ConfigError, ModelError, ReasoningRejected, Refused, Transient
 from kedge.models.providers import NO_SETTINGS, find_model_info
+from kedge.models.server_windows import ServerWindows
 from kedge.models.transport import LocalSockets, Response, Transport
 from kedge.models.values import MAX_SILENCE_S, Delta, Endpoint, HttpRequest, StepRequest, env_prefix
 from kedge.models.wires.decoding import SseReader
@@ -47,6 +48,7 @@ class ModelClient:
         self._encoded = EncodedCache()
         self._rejected = RejectedReasoning()
         self._listings: dict[bytes, tuple[float, str]] = {}  # first models, by the encoded listing request
+        self._windows = ServerWindows(self.fetch, clock)
 
     async def warm_up(self, endpoint: Endpoint) -> None:
         """Load the certificates for an endpoint ahead of a call that is timed."""
@@ -69,6 +71,10 @@ class ModelClient:
         return msgspec.structs.replace(
             endpoint, model=model, info=find_model_info(model, NO_SETTINGS, endpoint.provider)
         )
+
+    async def add_window(self, endpoint: Endpoint) -> Endpoint:
+        """Return the endpoint with the context window that a server of the user's own tells, if it was unknown."""
+        return await self._windows.add_to(endpoint)
 
     async def stream(self, endpoint: Endpoint, request: StepRequest) -> AsyncGenerator[list[Delta], None]:
         """Yield one step's deltas, grouped as they arrive, until the step is complete. Raises `ModelError`.

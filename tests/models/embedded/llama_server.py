@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 ROOT = Path(__file__).parents[3]
+CONTEXT_TOKENS = 2048
 # A chat template that has tools, in the way of many models: llama.cpp learns from it how calls are written.
 WITH_TOOLS = """\
 {%- if tools %}
@@ -69,7 +70,7 @@ def main(argv: list[str]) -> None:
     params.model.path = argv[0]
     params.hostnames = ["127.0.0.1"]
     params.port = 0  # whichever is free
-    params.n_ctx = 2048
+    params.n_ctx = CONTEXT_TOKENS
     params.n_parallel = 1
     params.n_predict = 128
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1

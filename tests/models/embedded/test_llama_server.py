@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Generator
 
+import msgspec
 import pytest
 
 from kedge.config.schema import Config
@@ -26,7 +27,7 @@ from kedge.models.values import (
 )
 from kedge.protocol.messages import Message, Part, Role, Text, ToolCall, ToolResult
 from tests.models.embedded import cache
-from tests.models.embedded.llama_server import WITH_TOOLS, serving
+from tests.models.embedded.llama_server import CONTEXT_TOKENS, WITH_TOOLS, serving
 
 LIMIT_S = 120.0
 VIEW = ToolSpec(
@@ -102,6 +103,13 @@ async def test_it_is_found_by_its_provider_and_streams_an_answer_with_its_usage(
     assert StepEnd("end_turn") in deltas
     (usage,) = [delta for delta in deltas if isinstance(delta, UsageReport)]
     assert usage.output_tokens
+
+
+@pytest.mark.parametrize("provider", ["llamacpp", "openai"])
+async def test_it_tells_its_window(models: ModelClient, plain: str, provider: str) -> None:
+    endpoint = await chosen(models, plain)
+    told = await models.add_window(msgspec.structs.replace(endpoint, provider=provider))
+    assert told.info.context_window == CONTEXT_TOKENS
 
 
 async def test_tools_that_its_template_does_not_know_do_no_harm(models: ModelClient, plain: str) -> None:
