@@ -171,6 +171,7 @@ async def settle(world: World, clients: Clients) -> None:
     world.disk.heal()
     world.fuse = 0
     world.dies_in_an_undo = False
+    world.dies_waiting = 0.0
     world.model.trouble_at = max(world.model.trouble_at, world.loop.time())
     for reader in world.readers:
         reader.is_in_a_hurry = True
@@ -187,7 +188,7 @@ async def settle(world: World, clients: Clients) -> None:
         active = [run for run in world.model.open_runs() if run.state == "running" and run.merged_into is None]
         busy = {run.session_id for run in active}
         stranded = [run.run_id for run in world.model.open_runs() if run.session_id not in busy]
-        has_room = sum(run.parent_run_id is None for run in active) < MAX_TURNS
+        has_room = sum(run.parent_run_id is None and run.waiting is None for run in active) < MAX_TURNS
         assert not (stranded and has_room), f"{stranded} wait, and nothing runs in their session"
         for run in active:
             clients.cancel(run)

@@ -23,6 +23,7 @@ from tests.sim.undos import Rewinds
 from tests.support.invariants import is_finished, state_of
 
 NEVER = 1 << 60
+EPOCH = 1_700_000_000.0  # the time of day when a world begins
 CANCEL_S = 5.0  # P6
 AFTER_TROUBLE_S = 3.0  # a store that failed is asked again after at most 2 s
 MAX_ATTEMPTS = 3
@@ -122,6 +123,8 @@ class Model:
             case RunEnd() as end:
                 self._end(end)
             case MessageOf() as message:
+                if event.change == "created" and not message.parts:
+                    assert self.runs[message.run_id].waiting is None, f"{message.run_id} goes on while it waits"
                 self._created_at.setdefault(message.id, self.now())
                 self.messages[message.id] = message
                 self._text(message)
@@ -145,6 +148,8 @@ class Model:
             self._accepted(run)
             return
         if run.state != "running":
+            assert run.waiting is None, f"{run.run_id} is {run.state} and waits"
+            assert before.waiting is None or run.state == "cancelled", f"{run.run_id} {run.state} while it waited"
             return
         if run.merged_into is not None and before.merged_into is None:
             host = self.runs[run.merged_into]
@@ -153,6 +158,11 @@ class Model:
             assert host.kind == run.kind, f"{run.run_id} is of another kind than its host"
             assert self._options(host) == self._options(run), f"{run.run_id} has other options than its host"
             self.joined.setdefault(host.run_id, []).append(run.run_id)
+        elif (
+            run.waiting != before.waiting
+            and self._started_in.get(run.merged_into or run.run_id) == len(self._lives) - 1
+        ):
+            self._waited(before, run)
         elif run.cancel_requested and not before.cancel_requested:
             self._cancelled_at[run.run_id] = self.now()
             assert self._cancellers(run), f"nobody cancelled {run.run_id}"
@@ -177,11 +187,31 @@ class Model:
             assert run.attempt == 1, f"{run.run_id} starts with attempt {run.attempt}"
             return
         assert last_life < life, f"{run.run_id} is started twice by one server"
+        assert run.waiting == before.waiting, f"{run.run_id} waited for {before.waiting}, and now for {run.waiting}"
         counted = {"crash": {1}, "orderly": {0}}.get(self._lives[last_life], {0, 1})
+        if before.waiting is not None:
+            counted = {0}
         assert run.attempt - before.attempt in counted, (
             f"{run.run_id} goes on after {self._lives[last_life]}, from attempt {before.attempt} to {run.attempt}"
         )
         assert run.attempt <= MAX_ATTEMPTS, f"{run.run_id} is tried {run.attempt} times"
+
+    def _is_started(self, run: Run) -> bool:
+        """Whether the living server works on it."""
+        return self._started_in.get(run.merged_into or run.run_id) == len(self._lives) - 1
+
+    def _waited(self, before: Run, run: Run) -> None:
+        """P13: one wait at a time, never shorter than it was told."""
+        assert run.attempt == before.attempt, f"{run.run_id} counts its wait as attempt {run.attempt}"
+        assert not run.cancel_requested, f"{run.run_id} waits although it was cancelled"
+        if before.waiting is None:
+            assert any("limit" in self.runs[each].prompt for each in self.turn_of(run)), (
+                f"{run.run_id} waits for nothing"
+            )
+        else:
+            assert run.waiting is None, f"{run.run_id} waits anew without going on"
+            early_s = before.waiting.until - EPOCH - self.now()
+            assert early_s < 0.001, f"{run.run_id} goes on {early_s:.3f} s before the end of its wait"
 
     def _end(self, end: RunEnd) -> None:
         assert end.run_id not in self.ends, f"{end.run_id} ends twice"

@@ -14,6 +14,7 @@ import msgspec
 
 from kedge.engine.actors import Actors, SessionActor
 from kedge.engine.concurrency import TurnSlot
+from kedge.engine.turn import TurnContext
 from kedge.protocol.requests import Answer, AnswerReceipt, RequestKind
 from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Outcome, Started
@@ -218,6 +219,34 @@ def orderly_stop_counts_as_an_attempt() -> Generator[None]:
 
 
 @contextmanager
+def crash_while_waiting_counts_as_an_attempt() -> Generator[None]:
+    with rewritten(runs, "start", "(suspended OR wait_reason IS NOT NULL)", "suspended"):
+        yield
+
+
+@contextmanager
+def wait_is_forgotten_by_the_next_server() -> Generator[None]:
+    recover = runs.recover
+
+    def recover_and_forget(tx: Transaction) -> None:
+        recover(tx)
+        tx.execute("UPDATE runs SET wait_reason = NULL, wait_until = NULL")
+
+    with patch.object(runs, "recover", recover_and_forget):
+        yield
+
+
+@contextmanager
+def wait_is_over_with_a_restart() -> Generator[None]:
+    async def end_at_once(ctx: TurnContext) -> None:
+        if ctx.run.waiting is not None:
+            await ctx._wait_until(0)
+
+    with patch.object(TurnContext, "end_stored_wait", end_at_once):
+        yield
+
+
+@contextmanager
 def answer_is_accepted_twice() -> Generator[None]:
     answer = requests.give_answer
 
@@ -247,5 +276,8 @@ MUTANTS = (
     another_prompt_under_the_same_name_is_a_replay,
     attempt_is_not_counted,
     orderly_stop_counts_as_an_attempt,
+    crash_while_waiting_counts_as_an_attempt,
+    wait_is_forgotten_by_the_next_server,
+    wait_is_over_with_a_restart,
     answer_is_accepted_twice,
 )

@@ -27,7 +27,7 @@ CORNERS = (
     *("the server cannot start", "reset for retention", "reset for ahead", "reset for other_log"),
     *("snapshots", "pending requests", "caught up again"),
     *("nothing to redo", "files are being restored", "undone_from=", "(fork)"),
-    "killed in the middle of an undo",
+    *("killed in the middle of an undo", "killed while a run waits"),
 )
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

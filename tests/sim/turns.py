@@ -26,6 +26,7 @@ class Scripts:
         self._made = 0
         self.weights = {line: rng.choice((0, 1, 1, 3)) for line in _LINES}
         self.weights["say"] = 3
+        self.weights["limit"] = rng.choice((0, 1, 10))
 
     def script(self, *, depth: int = 0) -> str:
         lines = [self._line(depth) for _ in range(self._rng.choice((1, 1, 2, 2, 3, 4)))]
@@ -59,6 +60,8 @@ class Scripts:
                 return f"tool brief {self.script(depth=depth + 1)}"
             case "sleep":
                 return f"sleep {self._rng.choice((0, 0.01, 0.3, 2))}"
+            case "limit":
+                return f"limit {self._rng.choice((0, 0.01, 0.5, 3, 20, 100_000))}"
             case "stubborn":
                 return f"stubborn {self._rng.choice((0.5, 2, 4, 8))}"
             case "fail" | "raise":
@@ -69,7 +72,7 @@ class Scripts:
 
 _LINES = (
     *("say", "retry", "tool", "ask", "hanging tool", "question", "delegate", "brief", "sleep", "hang"),
-    *("stubborn", "fail", "raise", "exit", "zombie"),
+    *("stubborn", "fail", "raise", "exit", "zombie", "limit"),
 )
 
 

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Generator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from kedge.engine.engine import Engine
@@ -18,19 +18,18 @@ from kedge.feed import feeds
 from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import decode_event
 from kedge.protocol.messages import Message, Part, finish_of
-from kedge.protocol.runs import RunKind
+from kedge.protocol.runs import Run, RunKind
 from kedge.store.sqlite import database, log, messages, runs, undos
 from kedge.store.sqlite.store import SqliteStore
 from kedge.store.sqlite.writer import Done
 from tests.sim.disk import Disk, DiskConnection
 from tests.sim.loop import SimExecutor, SimLoop, SimTask
-from tests.sim.model import Model
+from tests.sim.model import EPOCH, Model
 from tests.sim.reader import Reader
 from tests.sim.turns import Scripts, SimTurn
 
 MAX_TURNS = 3  # few, so that sessions wait for each other
 MAX_OPEN_RUNS = 8
-EPOCH = 1_700_000_000.0
 
 
 class Violation(Exception):
@@ -50,6 +49,7 @@ class World:
         self.disk = Disk()
         self.fuse = 0  # commits until a crash
         self.dies_in_an_undo = False
+        self.dies_waiting = self.rng.choice((0.0, 0.3))  # how often, when a run begins to wait
         self.when_half_undone: Callable[[list[str]], None] | None = None  # called once, with the sessions
         self._killed: asyncio.Future[None] = self.loop.create_future()
         self._directory = directory
@@ -243,8 +243,9 @@ class World:
         """A group was committed, and is not told yet."""
         if not isinstance(result, list):
             return
+        group = cast("list[object]", result)
         try:
-            for done in result:  # pyright: ignore[reportUnknownVariableType]
+            for done in group:
                 if isinstance(done, Done):
                     for event in done.events:
                         self.say(f"    {event.seq:4} {_line(event.frame)}")
@@ -259,12 +260,19 @@ class World:
             if self.fuse == 0:
                 self.say("killed right after the commit")
                 self.kill()
+        elif self._has_new_wait(group) and self.rng.random() < self.dies_waiting:
+            self.say("killed while a run waits")
+            self.kill()
         elif self.dies_in_an_undo and self.half_undone():
             self.say("killed in the middle of an undo")
             self.kill()
         elif self.when_half_undone is not None and (restoring := self.half_undone()):
             self.loop.call_soon(self.when_half_undone, restoring)
             self.when_half_undone = None
+
+    def _has_new_wait(self, group: list[object]) -> bool:
+        events = [event for done in group if isinstance(done, Done) for event in done.events]
+        return any(isinstance(event.payload, Run) and event.payload.waiting is not None for event in events)
 
     # when something is wrong
 
@@ -360,6 +368,7 @@ def _line(frame: bytes) -> str:
         "role",
         "attempt",
         "cancel_requested",
+        "waiting",
         "merged_into",
         "on_busy",
         "text",
