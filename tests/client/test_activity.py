@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kedge.client.run_output import Activity, describe_call
-from kedge.client.run_view import RunView, progress_percent
+from kedge.client.run_view import RunView, format_time, progress_percent
 
 CALL = {"type": "tool_call", "id": "c1", "name": "bash", "input": '{"command": "pytest -q"}', "finished": True}
 RESULT = {"type": "tool_result", "tool_call_id": "c1", "name": "bash", "content": "", "is_error": False}
@@ -109,3 +109,47 @@ def test_a_notice_is_told_once_and_one_that_moves_only_in_passing() -> None:
 )
 def test_progress_is_in_percent(details: dict[str, Any] | None, percent: int | None) -> None:
     assert progress_percent({"details": details}) == percent
+
+
+def waits(reason: str | None, until: float = 0.0) -> dict[str, Any]:
+    run = {"state": "running", "attempt": 1}
+    return event("run", run if reason is None else {**run, "waiting": {"reason": reason, "until": until}})
+
+
+def retries(provider_id: str) -> dict[str, Any]:
+    return event("agent_event", {"type": "retry", "error": "h answered 429", "provider_id": provider_id})
+
+
+def test_a_wait_for_a_limit_is_told_with_its_end_and_that_it_is_over() -> None:
+    activity = Activity("r")
+    assert activity.take(retries("openai")) == []
+    ((kind, line),) = activity.take(waits("rate_limit", 1e9))
+    assert (kind, line) == ("note", f"Waiting for the rate limit of openai until {format_time(1e9)}")
+    assert activity.take(waits("rate_limit", 1e9)) == []  # of the next server
+    assert activity.take(waits(None)) == []
+    assert activity.take(message({"type": "finish", "reason": "interrupted"})) == []
+    assert activity.take(message({"type": "text", "text": "here"})) == [("note", "Continuing")]
+    assert activity.take(message({"type": "text", "text": "here I am"})) == []
+
+
+def test_many_waits_for_the_network_are_one_line() -> None:
+    activity = Activity("r")
+    activity.take(retries("openai"))
+    lines = [
+        line
+        for n in range(10)
+        for each in (waits("network", 1e9 + 60 * n), waits(None))
+        for line in activity.take(each)
+    ]
+    assert lines == [("note", "Waiting for the network: openai cannot be reached")]
+
+
+def test_the_status_is_the_wait_until_it_is_over() -> None:
+    view = RunView("r")
+    view.take(retries("openai"))
+    view.take(waits("usage_limit", 1e9))
+    assert view.status == f"waiting for the usage limit of openai until {format_time(1e9)}"
+    view.take(event("message", {"id": "m", "role": "assistant", "parts": []}, None))  # a snapshot, after a reconnect
+    assert view.status.startswith("waiting for the usage limit")
+    view.take(waits(None))
+    assert view.status == "thinking"

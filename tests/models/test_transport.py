@@ -14,7 +14,7 @@ from kedge.config.schema import Config, ProviderConfig
 from kedge.http.proxy import ConnectionOptions
 from kedge.models import transport as transport_module
 from kedge.models.client import ModelClient
-from kedge.models.errors import ConfigError, Transient
+from kedge.models.errors import ConfigError
 from kedge.models.provider_registry import configured_providers
 from kedge.models.selection.selector import make_endpoint
 from kedge.models.transport import MAX_CLIENTS, Transport
@@ -119,7 +119,7 @@ async def test_a_proxys_password_is_sent_to_it_and_shown_to_nobody(
         known = f"http://me:planted-password@{proxy.url.removeprefix('http://')}"
         assert await answer(models, chosen({**ca, "HTTPS_PROXY": known})) == "FAKE-ANSWER-OK"
         wrong = known.replace("planted-password", "planted-mistake")
-        with pytest.raises(Transient, match="407") as caught:
+        with pytest.raises(ConfigError, match="407") as caught:
             await answer(models, chosen({**ca, "HTTPS_PROXY": wrong}))
         assert "planted" not in caught.value.text
 

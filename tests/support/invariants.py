@@ -103,6 +103,7 @@ def check_states(log: Log) -> None:
         before = known.get(run.run_id)
         known[run.run_id] = run
         where = f"seq {seq}: run {run.run_id}"
+        assert run.waiting is None or run.state == "running", f"{where} is {run.state} and waits"
         if before is None:
             assert run.state == "queued", f"{where} begins as {run.state}"
             assert run.seq == seq, f"{where} says it was accepted at {run.seq}"

@@ -215,6 +215,15 @@ async def test_tasks_and_changed_files_are_beside_the_chat(served: Home, tmp_pat
         await ui.shows("Changed files")
 
 
+async def test_a_wait_for_a_limit_is_shown_and_can_be_ended(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ui.submit(asking(status=429, retry_after="3600", message="too much"))
+        await ui.shows("Waiting for the rate limit of openai until", "Esc Esc to cancel", "too much")
+        await ui.press("escape", "escape")
+        await ui.shows("■")
+        await ui.hides("Waiting for the rate limit")
+
+
 async def test_leaving_a_run_can_cancel_it(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as ui:
         await ui.submit(asking(gate="leave-and-cancel"))

@@ -45,6 +45,10 @@ class UntrustedCertificate(ConnectFailed):
     """The certificate of the host, or of the proxy, is not trusted."""
 
 
+class ProxyRefused(ConnectFailed):
+    """The proxy does not allow the connection, or rejects the password."""
+
+
 class TimedOut(HttpError):
     """The server took nothing and sent nothing for too long."""
 
@@ -288,7 +292,8 @@ async def _open_tunnel(stream: Stream, origin: Origin, authorization: Mapping[st
             raise ConnectFailed("the proxy closed the connection")
         parser.feed(data)
     if not 200 <= parser.status < 300:
-        raise ConnectFailed(f"the proxy answered with status {parser.status}")
+        kind = ProxyRefused if 400 <= parser.status < 500 else ConnectFailed
+        raise kind(f"the proxy answered with status {parser.status}")
     if not parser.is_reusable or not stream.is_usable:
         raise BrokenResponse("the proxy sent bytes that nothing asked for")
 

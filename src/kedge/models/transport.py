@@ -163,6 +163,8 @@ def _translate_errors(host: str) -> Generator[None, None, None]:
     except connection.UntrustedCertificate as error:  # a retry would fail, too
         how = "set SSL_CERT_FILE or providers.NAME.ca_file to the file of its CA"
         raise ConfigError("bad_config", f"The certificate of {host} is not trusted: {error}; {how}") from error
+    except connection.ProxyRefused as error:
+        raise ConfigError("bad_config", f"Could not reach {host} ({error}); check {VARIABLES}") from error
     except connection.ConnectFailed as error:
         raise Transient("unreachable", f"Could not reach {host} ({_describe(error)})") from error
     except connection.TimedOut as error:

@@ -196,3 +196,36 @@ def test_what_is_configured_to_be_sent_in_a_header_is_not_repeated() -> None:
     for found in (error_from_response(endpoint, 400, {}, body, NOW), error_from_event(body, endpoint)):
         assert "plain.words" not in found.text
         assert "for a team" in found.text
+
+
+@pytest.mark.parametrize(
+    ("error", "delay_s", "is_usage_limit"),
+    [
+        ({"type": "usage_limit_reached", "message": "The limit was reached", "resets_in_seconds": 7200}, 7200, True),
+        ({"type": "usage_limit_reached", "resets_at": NOW + 600}, 600, True),
+        ({"type": "usage_limit_reached", "resets_at": None}, None, True),
+        (
+            {
+                "message": "Rate limit exceeded: free-models-per-day",
+                "code": 429,
+                "metadata": {"headers": {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(NOW + 90) * 1000)}},
+            },
+            90,
+            True,
+        ),
+        ({"code": "rate_limit_exceeded", "message": "Too many requests a minute"}, None, False),
+        ({"code": 429, "metadata": {"headers": "none"}}, None, False),
+    ],
+)
+def test_the_end_of_a_limit_is_read_from_the_answer(
+    error: dict[str, Any], delay_s: float | None, is_usage_limit: bool
+) -> None:
+    found = fault(429, error)
+    assert isinstance(found, Transient)
+    assert (found.code, found.retry_after_s, found.is_usage_limit) == ("rate_limited", delay_s, is_usage_limit)
+
+
+def test_a_header_counts_more_than_the_body() -> None:
+    found = fault(429, {"type": "usage_limit_reached", "resets_in_seconds": 7200}, **{"retry-after": "30"})
+    assert isinstance(found, Transient)
+    assert found.retry_after_s == 30
