@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kedge.tools.errors import ToolError
-from kedge.tools.text.edit_plan import MAX_PLACES, find_match
+from kedge.tools.text.matching import MAX_PLACES, find_match
 
 LINES = st.lists(st.text(alphabet="ab x\t{}é😀", max_size=6), min_size=1, max_size=12)
 
@@ -132,9 +132,12 @@ def test_a_line_with_part_of_its_margin_stands_for_the_whole_line() -> None:
         find_match("        a(x)\n", "    a(", "    b(\n    c(", replace_all=False, shown="f")
 
 
-def test_spaces_do_not_come_below_tabs() -> None:
-    with pytest.raises(ToolError, match="other characters"):
-        find_match("f:\n\ta()\n", "    a()\n", "    if x:\n        a()\n", replace_all=False, shown="f")
+@pytest.mark.parametrize("margin", ["", "\t", "    "])
+def test_a_file_is_not_indented_in_two_ways(margin: str) -> None:
+    """The new text is indented by two spaces more, and nothing in the file is."""
+    text = f"f:\n{margin}a()\n"
+    with pytest.raises(ToolError, match="in another way"):
+        find_match(text, "  a()\n", "  if x:\n    a()\n", replace_all=False, shown="f")
 
 
 def number(text: str, first: int = 1) -> str:
