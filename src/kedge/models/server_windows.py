@@ -42,7 +42,7 @@ class ServerWindows:
     def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch = fetch
         self._clock = clock
-        self._known: dict[tuple[str, str], tuple[float, int | None]] = {}
+        self._known: dict[tuple[str | None, ...], tuple[float, int | None]] = {}
 
     async def add_to(self, endpoint: Endpoint) -> Endpoint:
         """Return the endpoint with its context window, if that was unknown and the server tells it. Never raises."""
@@ -55,7 +55,7 @@ class ServerWindows:
         return msgspec.structs.replace(endpoint, info=info)
 
     async def _find(self, endpoint: Endpoint) -> int | None:
-        key = (endpoint.base_url, endpoint.model)
+        key = (endpoint.base_url, endpoint.model, endpoint.api_key)  # a server may tell nothing without a key
         known = self._known.get(key)
         if known is not None and self._clock() - known[0] < KEPT_S:
             return known[1]

@@ -112,13 +112,15 @@ async def test_stored_keys_that_cannot_be_read_are_told_to_who_would_need_one(
 
 async def test_a_server_of_ones_own_is_asked_for_its_models(models: ModelClient, model_server: ModelServer) -> None:
     model_server.models = ("qwen3-coder", "nomic-embed-text", "llama")
+    model_server.others["/api/ps"] = {"models": [{"name": "llama:latest", "context_length": 16_384}]}
+    model_server.others["/api/show"] = {"parameters": "", "model_info": {}}
     env = {**NOBODY, "OLLAMA_BASE_URL": model_server.base_url}
     config = Config(providers={"ollama": ProviderConfig(models={"mine": ModelConfig(context_window=4096)})})
     ollama = of(await listing(models).list_all(env, config), "ollama")
     assert (ollama.usable, model_server.base_url in ollama.why) == (True, True)
     assert names(ollama) == ["ollama/mine", "ollama/qwen3-coder", "ollama/llama"]
     assert [model.source for model in ollama.models] == ["config", "server", "server"]
-    assert ollama.models[0].context_window == 4096
+    assert [model.context_window for model in ollama.models] == [4096, None, 16_384]
     vllm = of(await listing(models).list_all(env, config), "vllm")
     assert (vllm.usable, DEAD in vllm.why) == (False, True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -19,12 +20,13 @@ from kedge.models.errors import ModelError
 from kedge.models.provider_registry import configured_providers
 from kedge.models.providers import LOCAL, Provider, find_env_key, read_variable, resolve_base_url
 from kedge.models.selection.selector import ModelSelector, Selection, find_small, make_endpoint
-from kedge.models.values import ModelInfo
+from kedge.models.values import Endpoint, ModelInfo
 from kedge.models.wires.requests import exclude_embeddings
 from kedge.protocol.api import Offered, OfferedModel, OfferedProvider, Role, Source
 from kedge.protocol.environment import WITHHELD
 
 TIMEOUT_S = 2.0  # of a server that is asked for its models
+MAX_ASKED_WINDOWS = 10  # of a server with many models
 _TINY = ModelInfo(input_price=0.0, output_price=0.0, images=False, tools=False, is_tiny=True)
 
 
@@ -99,8 +101,9 @@ class Listing:
             )
             own_key = None if own_key == WITHHELD else own_key  # of a variable that the configuration refers to
             await self._models.warm_up(endpoint)  # our own start-up time is not the server's
+            endpoint = msgspec.structs.replace(endpoint, api_key=own_key)
             async with asyncio.timeout(TIMEOUT_S):
-                names = await self._models.list_models(msgspec.structs.replace(endpoint, api_key=own_key))
+                names = await self._models.list_models(endpoint)
         except TimeoutError:
             return _Offer(provider, False, f"{url} does not answer (busy?)", own)
         except ModelError as error:
@@ -110,7 +113,17 @@ class Listing:
                 return _Offer(provider, True, f"{key or f'running at {url}'}; it lists no models", own)
             return _Offer(provider, False, error.text, own)
         own.update(dict.fromkeys(exclude_embeddings(names), "server"))
-        return _Offer(provider, bool(own), f"running at {url}" if own else f"{url} has no model yet", own)
+        windows = await self._ask_windows(endpoint, provider, own)
+        return _Offer(provider, bool(own), f"running at {url}" if own else f"{url} has no model yet", own, windows)
+
+    async def _ask_windows(self, endpoint: Endpoint, provider: Provider, names: Iterable[str]) -> dict[str, int | None]:
+        """Ask for the context windows of the first models."""
+        asked = [
+            msgspec.structs.replace(endpoint, model=name, info=_find_info(provider, name))
+            for name in islice(names, MAX_ASKED_WINDOWS)
+        ]
+        known = await asyncio.gather(*(self._models.add_window(each) for each in asked))
+        return {each.model: each.info.context_window for each in known}
 
     def _check_embedded(self) -> _Offer:
         provider = Provider(id=LOCAL, title="built in", is_local=True, models={STARTER: _TINY})
@@ -125,6 +138,7 @@ class _Offer(NamedTuple):
     is_usable: bool
     why: str
     models: Mapping[str, Source]
+    windows: Mapping[str, int | None] = {}  # that the server told
 
     @property
     def names(self) -> list[str]:
@@ -141,12 +155,16 @@ class _Offer(NamedTuple):
         )
 
     def _model_to_protocol(self, model: str, source: Source, roles: Mapping[str, list[Role]]) -> OfferedModel:
-        provider = self.provider
-        info = providers.find_model_info(model, provider.config, provider.id, provider.models.get(model))
-        name = f"{provider.id}/{model}"
+        info = _find_info(self.provider, model)
+        name = f"{self.provider.id}/{model}"
         properties = {field: getattr(info, field) for field in _FIELDS}
+        properties["context_window"] = info.context_window or self.windows.get(model)
         properties["efforts"] = list(info.efforts) if info.reasoning else []
         return OfferedModel(name=name, source=source, roles=list(roles.get(name, [])), **properties)
+
+
+def _find_info(provider: Provider, model: str) -> ModelInfo:
+    return providers.find_model_info(model, provider.config, provider.id, provider.models.get(model))
 
 
 _FIELDS = tuple(field for field in OfferedModel.__struct_fields__ if field in ModelInfo.__struct_fields__)
