@@ -45,7 +45,7 @@ _INTERPRETERS = names(
     " dash ash ksh mksh zsh fish csh tcsh rbash busybox"
 )
 # Python modules that run code from their arguments or input.
-_CODE_MODULES = names("code asyncio pdb bdb timeit cProfile profile trace runpy idlelib IPython bpython ptpython pip")
+_CODE_MODULES = names("code asyncio pdb bdb timeit cProfile profile trace runpy idlelib IPython bpython ptpython")
 _NEVER = names(
     "sudo doas su eval source . exec env xargs find parallel ssh watch trap script chroot flock nsenter unshare"
     " strace systemd-run at crontab alias enable hash bind shopt docker podman kubectl rm dd mkfs shutdown reboot kill"
