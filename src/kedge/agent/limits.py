@@ -45,9 +45,7 @@ class CostQuestions:
 
 
 class RunLimits:
-    """Creating it raises `TurnFailed` for a cost limit on a model of unknown price: it could never take effect."""
-
-    def __init__(self, ctx: TurnContext, config: Config, endpoint: Endpoint, questions: CostQuestions) -> None:
+    def __init__(self, ctx: TurnContext, config: Config, questions: CostQuestions) -> None:
         self._ctx = ctx
         self._max_steps = int(ctx.options.max_steps or 0) or config.agent.max_steps
         self._max_cost = ctx.options.max_cost or config.agent.max_cost
@@ -57,9 +55,9 @@ class RunLimits:
         }
         self._questions = questions
         self._steps: int | None = None
-        self.check_price(endpoint)
 
     def check_price(self, endpoint: Endpoint) -> None:
+        """Raise `TurnFailed` for a cost limit on a model of unknown price: it could never take effect."""
         has_limit = self._max_cost is not None or any(self._max_costs.values())
         if has_limit and endpoint.info.input_price is None and not endpoint.is_local:
             raise TurnFailed(
@@ -88,6 +86,10 @@ class RunLimits:
             if limit is not None:
                 await self._check_total(code, limit)
         self._steps += 1
+
+    def recount(self) -> None:
+        """Forget the last step: it was not taken."""
+        self._steps = None
 
     async def _check_total(self, code: CostCode, limit: float) -> None:
         if await self._find_excess(code, limit) is None:

@@ -51,6 +51,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     # A provider that asks for a longer delay enforces a limit: the run waits for it, and everybody is told.
     max_retry_after_s: float = 60.0
     max_wait_s: float = 0.0  # how long a run waits without an answer; 0: it fails instead
+    falls_back: bool = False  # raise `ModelUnavailable` instead of waiting or failing: there may be another model
     # Waits whose end is not known: the shortest and the longest. Each takes as long as all before it.
     limit_wait_s: tuple[float, float] = (60.0, 600.0)
     network_wait_s: tuple[float, float] = (5.0, 60.0)
@@ -68,6 +69,19 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             return retry_after_s + self.random()
         shortest_s, longest_s = self.network_wait_s if reason == "network" else self.limit_wait_s
         return max(min(max(waited_s, shortest_s), longest_s), retry_after_s or 0.0)
+
+
+# Errors that are not temporary, but only this model's or its provider's.
+_REFUSALS = ("model_not_found", "quota", "auth")
+
+
+class ModelUnavailable(Exception):
+    """A model reached a limit, is out of order or refused. Another one may do the work."""
+
+    def __init__(self, error: ModelError, endpoint: Endpoint) -> None:
+        super().__init__(error.text)
+        self.error = error
+        self.endpoint = endpoint
 
 
 def bound_waits(policy: RetryPolicy, config: Config, run: Run) -> RetryPolicy:
@@ -102,6 +116,8 @@ class Attempts:
         try:
             # Only once: after a second rejected key, a person has to log in.
             renewed = await keys.renew(rejected) if is_first else None
+            if renewed is None and self._retry.falls_back:
+                raise ModelUnavailable(error, rejected)
             return renewed or await keys.wait_for_login(rejected, error)
         except ConfigError as problem:  # of the command or the keyring with the other key: report both errors
             raise TurnFailed(f"{error.text}; {problem.text}", error.code) from problem
@@ -109,6 +125,8 @@ class Attempts:
     async def wait(self, error: ModelError, endpoint: Endpoint | None = None) -> None:
         """Wait until the next attempt; raise `TurnFailed` if there is no further attempt."""
         self._failures += 1
+        if endpoint is not None and self._retry.falls_back and await self._is_last(error):
+            raise ModelUnavailable(error, endpoint)
         if not isinstance(error, Transient):
             raise TurnFailed(error.text, error.code) from error
         if endpoint is not None and await self._wait_for_provider(error, endpoint):
@@ -122,6 +140,19 @@ class Attempts:
         delay_s = self._retry.delay_s(self._failures, retry_after_s)
         await self._announce_retry(error, delay_s)
         await self._retry.sleep(delay_s)
+
+    async def prepare_last(self, error: ModelError, endpoint: Endpoint) -> Endpoint:
+        """Wait as after the last attempt and return the endpoint; raise `TurnFailed` if waiting does not help."""
+        self._failures = self._retry.attempts - 1
+        return await self.prepare_next(error, endpoint)
+
+    async def _is_last(self, error: ModelError) -> bool:
+        """Return whether this model is not attempted again without a longer wait."""
+        if not isinstance(error, Transient):
+            return error.code in _REFUSALS
+        if (error.retry_after_s or 0.0) > self._retry.max_retry_after_s or self._failures >= self._retry.attempts:
+            return True
+        return await self._ctx.waiting_since() is not None
 
     async def _wait_for_provider(self, error: Transient, endpoint: Endpoint) -> bool:
         """Wait for the end of a limit, or for the network, without a slot; return False if that is not the next thing

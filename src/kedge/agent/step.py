@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from kedge.agent.history_size import count_request_chars
-from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
+from kedge.agent.retry import ApiKeys, Attempts, ModelUnavailable, RetryPolicy
 from kedge.engine.message_writer import MessageWriter, PartWriter
 from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
@@ -61,7 +61,8 @@ class StepRunner:
         self._keys = keys
 
     async def run(self, request: StepRequest, find_calls: FindCalls | None = None) -> None:
-        """Call the model, with retries (P8). Raises `TurnFailed`, and `ContextFull` if a shorter request could work.
+        """Call the model, with retries (P8). Raises `TurnFailed`, `ContextFull` if a shorter request could work, and
+        `ModelUnavailable` if another model could.
 
         `find_calls` finds the calls in the text of an answer without calls.
         """
@@ -82,7 +83,12 @@ class StepRunner:
                     await writer.interrupt(error.text, usage)
                 if is_full:
                     raise ContextFull(error) from error
-                self.endpoint = await attempts.prepare_next(error, self.endpoint)
+                try:
+                    self.endpoint = await attempts.prepare_next(error, self.endpoint)
+                except ModelUnavailable:
+                    if not is_used_up:  # the next message is another model's
+                        await writer.interrupt(error.text, None)
+                    raise
                 if is_used_up:
                     writer = await self._begin_message(request)
         usage = self._usage(writer, request)

@@ -13,8 +13,9 @@ import msgspec
 
 from kedge.agent.context_files import find_shown_files
 from kedge.agent.context_window import explain_small_window, fit_request, is_nearly_full, max_result_chars
+from kedge.agent.fallback import ModelChoice
 from kedge.agent.limits import RunLimits
-from kedge.agent.retry import RetryPolicy
+from kedge.agent.retry import ModelUnavailable, RetryPolicy
 from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
@@ -35,6 +36,7 @@ from kedge.agent.turn_state import (
     find_past_calls,
 )
 from kedge.config.rules import BadRule
+from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import drop_invalid_variables, with_safe_path
@@ -51,6 +53,17 @@ if TYPE_CHECKING:
 
 
 MAX_EMPTY_ANSWERS = 2  # in a row: the model is asked again once
+
+
+class _TurnBase(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not depend on the model."""
+
+    env: Mapping[str, str]
+    config: Config
+    keys: TurnApiKeys
+    models: TurnModels
+    limits: RunLimits
+    choice: ModelChoice
 
 
 class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,15 +93,19 @@ class AgentTurn:
 
     async def prepare(self, ctx: TurnContext, history: list[Message]) -> PreparedStep:
         """Return the step that would come next, for a run that only summarizes."""
-        return await _Turn(self._deps, ctx, None).prepare(history)
+        return await _Turn(self._deps, ctx, None, falls_back=False).prepare(history)
 
 
 class _Turn:
-    def __init__(self, deps: AgentDeps, ctx: TurnContext, schema: OutputSchema | None) -> None:
+    def __init__(
+        self, deps: AgentDeps, ctx: TurnContext, schema: OutputSchema | None, *, falls_back: bool = True
+    ) -> None:
         self._deps = deps
         self._ctx = ctx
         self._run_id = ctx.run.run_id
         self._schema = schema
+        self._falls_back = falls_back
+        self._base: _TurnBase | None = None
         self._setup: _TurnSetup | None = None
 
     async def run(self) -> None:
@@ -97,16 +114,19 @@ class _Turn:
             step = find_last_step(history, self._run_id)
             if step is not None and step.is_denied:
                 return  # the person's next prompt begins another turn
-            if step is not None and step.open_calls:
-                try:
+            try:
+                if step is not None and step.open_calls:
                     await self._run_calls(step, history)
-                except Denied:
-                    return
-            elif step is not None and not step.calls and self._is_answer(step, history):
-                if not await self._ctx.join():
-                    return
-            else:
-                await self._run_step(history, is_first=step is None)
+                elif step is not None and not step.calls and self._is_answer(step, history):
+                    if not await self._ctx.join():
+                        return
+                else:
+                    await self._run_step(history, is_first=step is None)
+            except Denied:
+                return
+            except ModelUnavailable as failed:
+                await (await self._get_base()).choice.change(failed)
+                self._setup = None
             history = await self._ctx.history()
 
     async def prepare(self, history: list[Message]) -> PreparedStep:
@@ -142,6 +162,7 @@ class _Turn:
             # An answer that must match a schema is JSON, and never a call.
             find_calls = setup.find_text_calls if self._schema is None else None
             await setup.step_runner.run(fit_request(request, setup.step_runner.endpoint), find_calls)
+            (await self._get_base()).choice.note_answer()
         except ContextFull as full:
             if not any(message.role == "assistant" for message in history):  # the prompt alone is too long
                 advice = "send a shorter prompt, or use a model with a larger context window"
@@ -195,22 +216,31 @@ class _Turn:
         if endpoint is not known and (problem := explain_small_window(endpoint, setup.system, setup.tools)):
             await self._ctx.append_event("notice", message=problem, details={"model": endpoint.name})
 
+    async def _get_base(self) -> _TurnBase:
+        if self._base is None:
+            deps, ctx = self._deps, self._ctx
+            env = drop_invalid_variables(deps.environ if ctx.env is None else ctx.env)
+            config = await asyncio.to_thread(deps.configure, ctx.directory, env)
+            # Commands that print an API key or download a model must not be found in the workspace.
+            outside = await asyncio.to_thread(with_safe_path, env, ctx.directory)
+            keys = TurnApiKeys(ctx, deps.selector, deps.credentials, outside, config)
+            models = TurnModels(deps, ctx, outside, config)
+            limits = RunLimits(ctx, config, deps.cost_questions)
+            names = config.fallback_models if self._falls_back else ()
+            choice = ModelChoice(ctx, models, keys, limits, names)
+            self._base = _TurnBase(env=env, config=config, keys=keys, models=models, limits=limits, choice=choice)
+        return self._base
+
     async def _build_setup(self, history: list[Message]) -> _TurnSetup:
         deps, ctx = self._deps, self._ctx
-        env = drop_invalid_variables(deps.environ if ctx.env is None else ctx.env)
-        config = await asyncio.to_thread(deps.configure, ctx.directory, env)
-        # Commands that print an API key or download a model must not be found in the workspace.
-        outside = await asyncio.to_thread(with_safe_path, env, ctx.directory)
-        keys = TurnApiKeys(ctx, deps.selector, deps.credentials, outside, config)
-        models = TurnModels(deps, ctx, outside, config)
-        large = await models.select_large(keys, is_first=len(history) == 1)
-        endpoint = large.endpoint
-        if config.agent.titles:
-            deps.titles.start(ctx, history, lambda: models.select_small(large))
+        base = await self._get_base()
+        endpoint = (await base.choice.select(history)).endpoint
+        base.limits.check_price(endpoint)
+        retry = msgspec.structs.replace(base.models.retry, falls_back=base.choice.falls_back)
         scope = TurnScope(
             ctx,
-            env=env,
-            config=config,
+            env=base.env,
+            config=base.config,
             data_dir=deps.data_dir,
             jobs=deps.jobs.of(ctx.workspace_id),
             sees_images=endpoint.info.images,
@@ -220,7 +250,7 @@ class _Turn:
         scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
         tools = self._select_tools(endpoint.info)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
-        await models.report_other_effort(endpoint, has_tools=bool(tools))
+        await base.models.report_other_effort(endpoint, has_tools=bool(tools))
         by_name = {tool.name: tool for tool in tools}
         return _TurnSetup(
             system=self._build_system(surroundings, endpoint.info, has_tools=bool(tools)),
@@ -229,10 +259,10 @@ class _Turn:
             scope=scope,
             tool_runner=ToolRunner(ctx, scope, by_name, judge),
             callable_tools=by_name,
-            step_runner=StepRunner(ctx, deps.models, endpoint, models.retry, keys),
-            limits=RunLimits(ctx, config, endpoint, deps.cost_questions),
-            keys=keys,
-            retry=models.retry,
+            step_runner=StepRunner(ctx, deps.models, endpoint, retry, base.keys),
+            limits=base.limits,
+            keys=base.keys,
+            retry=retry,
         )
 
     def _select_tools(self, info: ModelInfo) -> Sequence[Tool]:

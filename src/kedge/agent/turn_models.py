@@ -22,6 +22,7 @@ from kedge.models.keys.credentials import Credentials
 from kedge.models.provider_registry import find_provider
 from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
+from kedge.protocol.messages import Message
 from kedge.tools.port import Tool
 from kedge.tools.process.command import WorkspaceJobs
 
@@ -49,13 +50,15 @@ class TurnModels:
         self._config = config
         self.retry = bound_waits(deps.retry, config, ctx.run)
 
-    async def select_large(self, keys: ApiKeys, *, is_first: bool) -> Selection:
+    async def select_large(self, keys: ApiKeys, *, is_first: bool, falls_back: bool = False) -> Selection:
         """Select the model that does the work, with retries and waiting for a login as for a step.
+
+        With `falls_back` it raises `ModelUnavailable` if the server that has to name a model is not available.
 
         Emits a notice of the reason if nobody named the model: in the session's first run (`is_first`), and in each run
         that got a model of this machine because nothing is set up.
         """
-        attempts = Attempts(self._ctx, self.retry, keys)
+        attempts = Attempts(self._ctx, msgspec.structs.replace(self.retry, falls_back=falls_back), keys)
         selection: Selection | None = None
         while True:
             try:
@@ -71,6 +74,19 @@ class TurnModels:
                 else:  # a server that is asked for its models may reject a key as well
                     endpoint = await attempts.prepare_next(error, selection.endpoint)
                     selection = msgspec.structs.replace(selection, endpoint=endpoint)
+
+    async def select_named(self, name: str) -> Selection:
+        """Select a model by name, with its API key. Raises `ModelError`."""
+        selection = await self._deps.selector.select(
+            name, self._env, self._config, directory=self._ctx.directory, report=self._notify
+        )
+        endpoint = await self._deps.models.resolve_model(selection.endpoint)
+        return msgspec.structs.replace(selection, endpoint=endpoint)
+
+    def start_title(self, history: Sequence[Message], large: Selection) -> None:
+        """Let the small model name the session, beside the run."""
+        if self._config.agent.titles:
+            self._deps.titles.start(self._ctx, history, lambda: self.select_small(large))
 
     async def select_small(self, large: Selection) -> Endpoint | None:
         small = await self._deps.selector.select_small(large, self._env, self._config)

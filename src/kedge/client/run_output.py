@@ -143,7 +143,7 @@ class Activity:
             return self._take_wait(payload.get("waiting"))
         if event["type"] == "agent_event" and payload["type"] == "retry":
             self._provider = payload.get("provider_id")
-        if event["type"] == "agent_event" and payload["type"] in ("notice", "summarize"):
+        if event["type"] == "agent_event" and payload["type"] in ("notice", "summarize", "fallback"):
             return self._take_notice(payload)
         if event["type"] == "permission_notification" and payload["action"] == "deny":
             self._started.add(payload["tool_call_id"])  # it gets one line, at its end

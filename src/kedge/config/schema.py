@@ -223,6 +223,10 @@ class Config(_Table, frozen=True, kw_only=True):
     """The configuration of Kedge."""
 
     model: Annotated[str | None, Meta(description="the model to use: PROVIDER/NAME", extra=STRICTER)] = None
+    fallback_models: Annotated[
+        tuple[str, ...],
+        Meta(description="models to use instead if the model is at a limit, out of order or refused, in this order"),
+    ] = ()
     small_model: Annotated[str | None, Meta(description="the model for session titles", extra=STRICTER)] = None
     reasoning_effort: Annotated[
         Effort | None, Meta(description="how much a model reasons before answering", extra=ANYONE)

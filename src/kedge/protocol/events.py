@@ -33,7 +33,7 @@ LiveType = Literal["message_delta", "mcp_event", "lsp_event", "skills_event"]
 ControlType = Literal["connected", "caught_up", "heartbeat", "stream_reset"]
 EventType = LogType | LiveType | ControlType
 ResetReason = Literal["retention", "ahead", "other_log"]
-AgentEventType = Literal["error", "retry", "summarize", "re_authenticate", "notice"]
+AgentEventType = Literal["error", "retry", "summarize", "re_authenticate", "notice", "fallback"]
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

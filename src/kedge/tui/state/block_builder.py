@@ -227,6 +227,8 @@ def _build_note(event: AgentEvent, key: str) -> NoteBlock | None:
             provider = event.provider_id or "the provider"
             text = f"The API key for {provider} was rejected. Run /login to continue."
             return NoteBlock(key=key, kind="warning", text=text, details=event.error or "")
+        case "fallback":
+            return NoteBlock(key=key, kind="warning", text=event.message or "Going on with another model")
         case "summarize" | "notice":
             return NoteBlock(key=key, kind="info", text=event.message) if event.message else None
 
