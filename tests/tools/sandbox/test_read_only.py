@@ -417,6 +417,17 @@ class TestDescription:
         assert "it ran in the read-only sandbox" in failed
         assert "unsandboxed: true" in failed
 
+    async def test_a_job_that_fails_mentions_it_too(self, cell: Cell) -> None:
+        gate = cell.harness.directory / "gate"
+        os.mkfifo(gate)
+        for code, is_told in ((0, False), (3, True)):
+            command = f"read -r x < gate; exit {code}"
+            started = await cell.harness.call("bash", command=command, run_in_background=True)
+            job_id: str = (started.metadata or {})["job_id"]
+            await asyncio.to_thread(gate.write_text, "go\n")
+            ended = await cell.harness.call("job_output", job_id=job_id, wait=20)
+            assert ("read-only sandbox" in ended.text) == is_told
+
     def test_in_mode_plan_a_failure_does_not_suggest_running_unsandboxed(self, tmp_path: Path) -> None:
         sandbox = Sandbox(
             config=SandboxConfig(), directory=tmp_path, scratch=tmp_path / "s", is_planning=True, env=os.environ
