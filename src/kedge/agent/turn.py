@@ -245,6 +245,7 @@ class _Turn:
             jobs=deps.jobs.of(ctx.workspace_id),
             sees_images=endpoint.info.images,
         )
+        scope.max_result_chars = min(max_result_chars(endpoint.info), MAX_CHARS)  # also bounds instruction files
         judge = await _create_judge(ctx, scope)
         scope.is_hidden = judge.is_hidden
         scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
