@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kedge.files import diffs
-from kedge.files.diffs import MAX_DIFF_CHARS, diff
+from kedge.files.diffs import MAX_DIFF_CHARS, cut_diff, diff
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "  d"]), max_size=30).map(
     lambda lines: "".join(f"{x}\n" for x in lines)
@@ -61,12 +61,19 @@ def test_texts_that_are_made_to_be_slow_are_compared_in_seconds() -> None:
     assert diff("a" * 10_000_000, "a" * 9_999_999 + "b", "f").counts == "+1 -1"
 
 
-def test_a_long_diff_is_cut_at_a_line_and_says_so() -> None:
-    made = diff("", "".join(f"line {i}\n" for i in range(5_000)), "f")
-    assert len(made.text) <= MAX_DIFF_CHARS + len("(cut: 5000 more lines)\n")
+@pytest.mark.parametrize(("count", "width"), [(5_000, 100), (50_000, 1), (50_000, 20)])
+def test_a_long_diff_is_cut_at_a_line_and_says_so(count: int, width: int) -> None:
+    made = diff("", "".join(f"line {i:>{width}}\n" for i in range(count)), "f")
+    assert len(made.text) <= MAX_DIFF_CHARS + len("(cut: 50000 more lines)\n")
     shown = made.text.count("\n+line")
-    assert made.text.endswith(f"\n(cut: {5_000 - shown} more lines)\n")
-    assert made.added == 5_000
+    assert made.text.endswith(f"\n(cut: {count - shown} more lines)\n")
+    assert made.added == count
+
+
+def test_what_people_approve_is_whole_up_to_a_size_that_nobody_reads() -> None:
+    made = diff("", "".join(f"line {i}\n" for i in range(15_000)), "f")
+    assert made.text.count("\n+line") == made.added == 15_000
+    assert cut_diff(made.text, 20_000).endswith("more lines)\n")
 
 
 def test_a_change_in_a_file_of_100_000_lines_costs_only_the_change() -> None:

@@ -82,15 +82,32 @@ def _request(tool: str, description: str, /, **params: Any) -> PermissionRequest
     )  # fmt: skip
 
 
-EDITING = _request("edit", "edit src/anchor.py", path="src/anchor.py", diff=DIFF)
+EDITING = _request(
+    "edit",
+    "edit src/anchor.py",
+    path="src/anchor.py",
+    diff=DIFF,
+    notes=["changes src/anchor.py, outside the workspace"],
+    rules=["edit(/srv/quay/src/anchor.py)"],
+    always_rules=["edit(/srv/quay/src/anchor.py)"],
+)
 RUNNING = _request(
     "bash",
     "run git push --force-with-lease origin main && rm -rf build/ dist/ .cache/ && python -m build --wheel",
     description="publish the new version",
     command="git push --force-with-lease origin main && rm -rf build/ dist/ .cache/ && python -m build --wheel",
     working_dir=".",
-    notes="pushes to a remote",
-    rules=["bash(git push *)", "bash(rm *)"],
+    notes=["`git push --force-with-lease origin main` may change files"],
+    rules=[],
+    always_rules=[],
+)
+LONG = _request(
+    "bash",
+    "run a long script",
+    command="\n".join(f"echo {number}" for number in range(80)),
+    notes=["`echo 0` may change files"],
+    rules=["bash(echo *)"],
+    always_rules=["bash(echo *)"],
 )
 QUESTIONS = QuestionRequest(
     id="q",
@@ -208,12 +225,14 @@ async def open_app(
 
 async def show(app: OfflineApp, pilot: Pilot[int], dialog: ModalScreen[Any] | None) -> None:
     """Drawn, with a dialog in front, and nothing that blinks."""
-    app.chat.draw()
+    app.chat.show_state()
     await pilot.pause()
     if dialog is not None:
         await app.push_screen(dialog)
         for field in dialog.query(Input):
             field.cursor_blink = False
+    if (asked := app.chat.requests.permission) is not None:
+        asked.focus()
     before, drawn = "", picture(app)
     while before != drawn:  # a dialog may fit itself to the screen in several steps
         await pilot.pause()

@@ -16,8 +16,8 @@ from textual.pilot import Pilot
 from kedge.files.diffs import diff
 from kedge.protocol.requests import PermissionRequest
 from kedge.tui import app as app_module
-from kedge.tui.dialogs import dialog
-from kedge.tui.dialogs.requests import DESCRIPTION_LABEL, OMISSION_LABEL, REASON_LABEL, PermissionDialog
+from kedge.tui.dialogs import permission
+from kedge.tui.dialogs.permission import DESCRIPTION_LABEL, OMISSION_LABEL, REASON_LABEL, PermissionDialog
 from tests.e2e.home import Home
 from tests.tui.test_terminal import EDITOR, MODEL, allow, kedge, submit
 from tests.tui.ui_driver import screen_text
@@ -30,6 +30,11 @@ class Bare(App[None]):
 
     CSS_PATH = Path(app_module.__file__).with_name("kedge.tcss")
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[object] = []
+        self.typed: list[str] = []
+
 
 @contextlib.asynccontextmanager
 async def asked(
@@ -39,7 +44,9 @@ async def asked(
     request = PermissionRequest(**names, tool=tool, action="execute", description=description, params=params)
     app = Bare()
     async with app.run_test(size=size) as pilot:
-        app.push_screen(PermissionDialog(request))
+        shown = PermissionDialog(request, app.answers.append, app.typed.append)
+        await app.mount(shown)
+        shown.focus()
         await pilot.pause()
         await pilot.pause()  # it fits its height after the first picture
         yield pilot
@@ -58,7 +65,7 @@ def count_hidden(line: str) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialog, "QUIET_S", 0.0)
+    monkeypatch.setattr(permission, "HOLD_S", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +135,10 @@ async def test_what_is_out_of_sight_is_counted_and_can_be_scrolled_to(is_diff: b
             return set(map(int, re.findall(r"echo (\d+)\b", screen_text(pilot.app))))
 
         assert f"{REASON_LABEL}it writes" in shown(pilot)
-        assert any(line.startswith("a ") for line in shown(pilot)), "the keys are on the screen"
+        assert any(line.startswith("a  Allow") for line in shown(pilot)), "the keys are on the screen"
         below = 100 - len(seen())
         assert count_hidden(told()) == [below]
-        await pilot.press("pagedown")
+        await pilot.press("space")
         await pilot.pause()
         assert min(seen()) > 0
         await pilot.press("end")
@@ -144,7 +151,7 @@ async def test_what_is_out_of_sight_is_counted_and_can_be_scrolled_to(is_diff: b
 
 
 async def test_a_diff_that_was_cut_says_so_above_it() -> None:
-    text = diff("", "".join(f"echo {number}\n" for number in range(5_000)), "x.sh").text
+    text = diff("", "".join(f"echo {number:>90}\n" for number in range(5_000)), "x.sh").text
     async with asked("create x.sh", tool="write", diff=text) as pilot:
         assert any(line.startswith(OMISSION_LABEL) and re.search(r"\d", line) for line in shown(pilot))
 
@@ -155,7 +162,7 @@ async def test_a_long_reason_and_a_long_word_of_the_model_leave_room_for_the_com
         lines = shown(pilot)
         assert "$ touch pwned" in lines
         assert any(line.startswith("⋯") and count_hidden(line) for line in lines)
-        assert any(line.startswith("a ") for line in lines)
+        assert any(line.startswith("a  Allow") for line in lines)
         await pilot.press("end")
         await pilot.pause()
         assert any("because" in line for line in shown(pilot)[8:]), "all of it is below"
@@ -193,7 +200,7 @@ async def test_on_a_real_terminal_the_whole_deed_is_on_the_screen_before_it_is_a
         await terminal.shows(
             "Allow bash?", f"{DESCRIPTION_LABEL}list files", "$ ls -la", "⋯ 59 blank lines", "touch tall"
         )
-        assert "a allow" in terminal.text
+        assert "a  Allow once" in terminal.text
         await allow(terminal, "bash")
         await terminal.shows("Allow write?", "ls -la ␛]; touch pwned; #␇")
         await allow(terminal, "write", "d")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.screen import ModalScreen
 
+from kedge.protocol.requests import PermissionRequest
 from kedge.tui.dialogs.background import JobsDialog, QueueDialog
 from kedge.tui.dialogs.changes import ChangesDialog, DiffDialog
 from kedge.tui.dialogs.dialog import ConfirmDialog, Palette
 from kedge.tui.dialogs.help import HelpDialog
 from kedge.tui.dialogs.models import FirstStart, KeyDialog, ModelDialog
-from kedge.tui.dialogs.requests import PermissionDialog, QuestionDialog
+from kedge.tui.dialogs.requests import QuestionDialog
 from kedge.tui.dialogs.sessions import SessionDialog
 from tests.tui import offline_app, snapshots
 from tests.tui.chat.support import DIFF
@@ -63,6 +65,11 @@ def agent(app: OfflineApp) -> None:
     app.chat.session_id = "s2"
 
 
+def ask(request: PermissionRequest, app: OfflineApp) -> None:
+    busy(app)
+    app.workspace.requests[request.id] = request
+
+
 SCREENS: dict[str, Callable[[OfflineApp], None]] = {
     "welcome": nothing_yet,
     "chat": no_dialog,
@@ -70,6 +77,9 @@ SCREENS: dict[str, Callable[[OfflineApp], None]] = {
     "lost": lost,
     "told": told,
     "agent": agent,
+    "permission-edit": partial(ask, offline_app.EDITING),
+    "permission-bash": partial(ask, offline_app.RUNNING),
+    "permission-long": partial(ask, offline_app.LONG),
 }
 
 
@@ -95,8 +105,6 @@ def undo(_: OfflineApp) -> ConfirmDialog:
 
 
 DIALOGS: dict[str, Callable[[OfflineApp], ModalScreen[Any]]] = {
-    "permission-edit": lambda _: PermissionDialog(offline_app.EDITING),
-    "permission-bash": lambda _: PermissionDialog(offline_app.RUNNING),
     "question": lambda _: QuestionDialog(offline_app.QUESTIONS),
     "sessions": sessions,
     "models": lambda _: ModelDialog(offline_app.OFFERED, "harbour/large"),
@@ -123,6 +131,16 @@ async def test_it_looks_as_it_did(
         SCREENS.get(name, no_dialog)(app)
         await offline_app.show(app, pilot, DIALOGS[name](app) if name in DIALOGS else None)
         snapshots.check(app, f"{name}-{size[0]}")
+
+
+@pytest.mark.parametrize("name", ["permission-edit", "permission-bash", "permission-long"])
+async def test_a_permission_request_looks_as_it_did_in_the_largest_terminal(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with offline_app.open_app(tmp_path, monkeypatch, (200, 60)) as (app, pilot):
+        SCREENS[name](app)
+        await offline_app.show(app, pilot, None)
+        snapshots.check(app, f"{name}-200")
 
 
 @pytest.mark.parametrize("name", ["welcome", "chat", "permission-edit"])

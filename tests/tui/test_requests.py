@@ -9,7 +9,7 @@ import pytest
 from textual.widgets import Input, RadioSet, SelectionList
 
 from kedge.client import AsyncClient
-from kedge.tui.dialogs import dialog
+from kedge.tui.dialogs import dialog, permission
 from tests.e2e.home import Home
 from tests.tui.ui_driver import UiDriver, kedge
 
@@ -18,6 +18,7 @@ from tests.tui.ui_driver import UiDriver, kedge
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dialogs are seen by now; the one test of haste says otherwise."""
     monkeypatch.setattr(dialog, "QUIET_S", 0.0)
+    monkeypatch.setattr(permission, "HOLD_S", 0.0)
 
 
 def bash(models_home: Home, name: str, *commands: str) -> str:
@@ -80,16 +81,110 @@ async def test_postpone_and_reopen(served: Home, tmp_path: Path) -> None:
         await ui.shows("THE-END")
 
 
-async def test_keys_typed_ahead_do_not_answer_a_permission_request(
+async def test_always_allow_writes_the_rule_that_is_shown(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "allow for good", "touch good", "touch good"))
+        await ui.shows(f"{permission.ALWAYS_LABEL}, in every directory: bash(touch good)")
+        await ui.press("w")
+        await ui.shows("THE-END")
+        assert "bash(touch good)" in (served.config_dir / "kedge" / "config.toml").read_text()
+
+
+async def test_deny_with_a_reason_and_the_turn_goes_on(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "deny kindly", "touch never"))
+        await ui.press("r", *"no", "enter")
+        await ui.shows("THE-END", "You denied this command: no")
+        assert not (tmp_path / "never").exists()
+
+
+async def test_a_reason_that_was_not_sent_is_kept(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "think twice", "touch never"))
+        await ui.press("r", *"not so", "escape", "escape")
+        await ui.closes()
+        await ui.press("f2")
+        await ui.opens("PermissionDialog")
+        await ui.press("r", "enter")
+        await ui.shows("THE-END", "You denied this command: not so")
+
+
+async def test_what_would_not_be_remembered_is_not_offered(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "remove it", "rm made"))
+        assert permission.SESSION_LABEL not in ui.text
+        assert permission.ALWAYS_LABEL not in ui.text
+        await ui.press("d")
+        await ui.closes()
+
+
+@pytest.mark.parametrize("keys", [("right", "enter"), ("down", "enter"), ("tab", "left", "right", "enter")])
+async def test_a_choice_is_confirmed_by_enter_and_nothing_is_chosen_at_first(
+    served: Home, tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "choose it", "touch chosen"))
+        await ui.press("enter")
+        assert not (tmp_path / "chosen").exists()
+        await ui.press(*keys)
+        await ui.shows("THE-END")
+        assert (tmp_path / "chosen").exists()
+
+
+async def test_text_never_answers_and_no_letter_is_lost(
+    served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kedge(tmp_path) as ui:
+        await ui.submit(bash(served, "in a hurry", "touch hasty"))
+        await ui.press(*"then please ")  # the dialog opens meanwhile
+        await ui.shows("Allow bash?", "F2 to answer")
+        await ui.press(*"add tests")
+        assert ui.app.chat.editor.text == "then please add tests"
+        assert not (tmp_path / "hasty").exists()
+        await ui.press("f2")
+        assert ui.dialog("PermissionDialog")
+        monkeypatch.setattr(permission, "HOLD_S", 1000.0)
+        await ui.press(*" days")  # typed on without a pause: text, though d and a and s are keys
+        assert ui.app.chat.editor.text == "then please add testsdays"
+        assert not ui.dialog("PermissionDialog")
+        await ui.press("f2", "d", "enter")
+        await ui.closes()
+        await ui.idle()
+        assert ui.app.chat.editor.text == "then please add testsdays"
+
+
+async def test_a_dialog_waits_until_the_keyboard_is_quiet(
     served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialog, "QUIET_S", 1000.0)
     async with kedge(tmp_path) as ui:
-        await ask(ui, bash(served, "in a hurry", "touch hasty"))
-        await ui.press(*"anyways")
-        assert ui.dialog("PermissionDialog")
-        assert not (tmp_path / "hasty").exists()
+        await ui.submit(bash(served, "in no hurry", "touch calm"))
+        await ui.shows("Allow bash?")
+        await ui.press(*"as")
+        assert ui.app.chat.editor.text == "as"
         monkeypatch.setattr(dialog, "QUIET_S", 0.0)
+        await ui.press("backspace", "backspace")  # the prompt is empty again
+        await ui.opens("PermissionDialog")
+        await ui.press("x")
+        assert ui.app.chat.editor.text == "x", "no key of the dialog"
+        await ui.press("backspace")
+        await ui.opens("PermissionDialog")
+        await ui.write("pasted")
+        assert ui.app.chat.editor.text == "pasted"
+        assert not (tmp_path / "calm").exists()
+        await ui.press("f2", "d")
+        await ui.closes()
+
+
+async def test_ctrl_c_in_a_dialog_postpones_it(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "stop that", "touch never"))
+        await ui.press("ctrl+c")
+        await ui.closes()
+        await ui.shows("F2 shows the request again")
+        assert ui.app.chat.editor.has_focus
+        await ui.press("f2")
+        await ui.opens("PermissionDialog")
         await ui.press("d")
         await ui.closes()
 

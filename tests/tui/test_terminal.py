@@ -17,7 +17,7 @@ from kedge.protocol.address import OWNER_FILE
 from tests.e2e.home import Home, asking
 from tests.tui.terminal import Terminal
 
-ESC, CTRL_C, ENTER = "\x1b", "\x03", "\r"
+ESC, CTRL_C, ENTER, F2 = "\x1b", "\x03", "\r", "\x1bOQ"
 EDITOR = "Ask anything"
 MODEL = "openai/fake-model"  # shown when the server is there: one that still starts would outlive its home
 TWICE = "Esc again"
@@ -90,12 +90,55 @@ async def test_keys_typed_ahead_approve_nothing(home: Home, tmp_path: Path) -> N
         while "Allow bash?" not in terminal.text:  # somebody types on while the dialog comes
             terminal.type("a")
             await asyncio.sleep(0.02)
-        terminal.type("aaas")
-        await terminal.shows("Allow bash?")
+        terminal.type("aaas and so on")
+        await terminal.shows("aaas and so on", "Allow bash?", "F2 to answer")
         assert not (tmp_path / "made").exists()
+        terminal.type(F2)
+        await terminal.shows("Enter confirm")
         await allow(terminal, "bash", "d")
+        await terminal.shows("aaas and so on")
         await terminal.hides("Working")
         assert not (tmp_path / "made").exists()
+
+
+async def test_a_prompt_that_is_continued_after_a_pause_approves_nothing(home: Home, tmp_path: Path) -> None:
+    home.models.on(
+        {"tool_calls": '[{"name": "bash", "input": {"command": "touch made"}}]'}, {"text": "The end."}, prompt="make it"
+    )
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, MODEL)
+        await submit(terminal, "make it")
+        terminal.type("then please ")
+        await terminal.shows("Allow bash?", "then please")
+        await asyncio.sleep(1.0)  # a pause while one reads the dialog
+        for letter in "add tests":
+            terminal.type(letter)
+            await asyncio.sleep(0.05)
+        await terminal.shows("then please add tests", "Allow bash?")
+        assert not (tmp_path / "made").exists()
+        terminal.type(F2)
+        await terminal.shows("Enter confirm")
+        terminal.type("\x1b[C")  # the first choice
+        await terminal.shows("▸ a")
+        terminal.type(ENTER)
+        await terminal.shows("The end.", "then please add tests")
+        assert (tmp_path / "made").exists()
+
+
+async def test_a_long_command_is_read_to_its_end_with_the_keyboard(home: Home, tmp_path: Path) -> None:
+    command = "\\n".join(["touch first", *(f"echo {number}" for number in range(60)), "echo the-last-line"])
+    calls = f'[{{"name": "bash", "input": {{"command": "{command}"}}}}]'
+    home.models.on({"tool_calls": calls}, {"text": "The end."}, prompt="say much")
+    async with kedge(home, tmp_path, columns=80, lines=24) as terminal:
+        await terminal.shows(EDITOR, MODEL)
+        await submit(terminal, "say much")
+        await terminal.shows("Allow bash?", "Needs approval:", "more lines below", "Enter confirm")
+        assert "the-last-line" not in terminal.text
+        terminal.type("\x1b[6~")  # PgDn
+        await terminal.hides("$ touch first")
+        terminal.type("\x1b[F")  # End
+        await terminal.shows("the-last-line", "above")
+        await allow(terminal, "bash", "d")
 
 
 async def test_esc_once_cancels_nothing_and_twice_cancels(home: Home, tmp_path: Path) -> None:

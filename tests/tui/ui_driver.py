@@ -88,13 +88,19 @@ class UiDriver:
         await self.until(lambda: self.app.chat.session and not self.app.chat.session.is_busy, "nothing runs")
 
     def dialog(self, name: str) -> bool:
+        """Whether it is open; a permission request also has the keys."""
+        shown = self.app.chat.requests.permission
+        if name == "PermissionDialog":
+            return shown is not None and shown.is_in_use
         return type(self.app.screen).__name__ == name
 
     async def opens(self, name: str) -> None:
         await self.until(lambda: self.dialog(name), f"{name} is open")
 
     async def closes(self) -> None:
-        await self.until(lambda: self.app.screen is self.app.chat, "no dialog is open")
+        await self.until(
+            lambda: self.app.screen is self.app.chat and self.app.chat.requests.permission is None, "no dialog is open"
+        )
 
 
 @contextlib.asynccontextmanager

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple, TypeVar
 
 from kedge.files.blobs import Blobs
 from kedge.files.states import State
 
-MAX_DIFF_CHARS = 20_000  # in a result or a permission request
-MAX_DIFF_LINES = 20_000  # with more lines, only their number is shown
+MAX_DIFF_CHARS = 400_000  # what people approve is shown whole; more than this nobody reads
+MAX_RESULT_CHARS = 20_000  # in a tool result
+MAX_DIFF_LINES = 20_000  # more lines are not compared: all old ones count as removed, all new ones as added
 MAX_STEPS = 5_000_000  # of the comparison: a second at most; rewriting a real file of 8,000 lines takes under a million
 CONTEXT = 3
 MAX_COUNTED_BYTES = 1024 * 1024  # a larger file is not text that people read
@@ -76,20 +77,28 @@ def diff(before: str, after: str, name: str) -> Diff:
     tail = min(_count_common_start(old[::-1], new[::-1]), len(old) - head, len(new) - head)
     start, skipped_end = max(0, head - CONTEXT), max(0, tail - CONTEXT)
     old_part, new_part = old[start : len(old) - skipped_end], new[start : len(new) - skipped_end]
+    context = (head - start, tail - skipped_end)
     if len(old_part) + len(new_part) > MAX_DIFF_LINES:
-        removed, added = len(old) - head - tail, len(new) - head - tail
-        text = f"--- {name}\n+++ {name}\n(too many lines to compare)\n"
-        return Diff(text, added, removed, [(head + 1, len(new) - tail)])
-    groups = _groups(old_part, new_part, head - start, tail - skipped_end)
+        group = _replace_all(old_part, new_part, *context)
+        lines = list(islice(_hunk(group, old_part, new_part, start), MAX_DIFF_LINES))
+        missing = 1 + len(old_part) + len(new_part) - sum(context) - len(lines)
+        text = cut_diff("\n".join([f"--- {name}", f"+++ {name}", *lines]) + "\n", MAX_DIFF_CHARS, missing)
+        return Diff(text, len(new) - head - tail, len(old) - head - tail, [(head + 1, len(new) - tail)])
+    groups = _groups(old_part, new_part, *context)
     lines = [line for group in groups for line in _hunk(group, old_part, new_part, start)]
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
     text = "\n".join([f"--- {name}", f"+++ {name}", *lines]) + "\n"
-    if len(text) > MAX_DIFF_CHARS:
-        shown = text[: text.rfind("\n", 0, MAX_DIFF_CHARS) + 1]
-        left_out = text.count("\n") - shown.count("\n")
-        text = f"{shown}(cut: {left_out} more lines)\n"
-    return Diff(text, added, removed, [_changed_lines(group, start) for group in groups])
+    return Diff(cut_diff(text, MAX_DIFF_CHARS), added, removed, [_changed_lines(group, start) for group in groups])
+
+
+def cut_diff(text: str, max_chars: int, missing: int = 0) -> str:
+    """Cut a diff at a line end, and say how many lines are missing; `missing` are missing already."""
+    if len(text) > max_chars:
+        shown = text[: text.rfind("\n", 0, max_chars) + 1]
+        missing += text.count("\n") - shown.count("\n")
+        text = shown
+    return f"{text}(cut: {missing} more lines)\n" if missing else text
 
 
 Operation = tuple[str, int, int, int, int]
@@ -101,14 +110,16 @@ def _groups(old: list[str], new: list[str], head: int, tail: int) -> list[list[O
     try:
         return list(matcher.get_grouped_opcodes(CONTEXT))
     except TooMuchWork:
-        old_end, new_end = len(old) - tail, len(new) - tail
-        return [
-            [
-                ("equal", 0, head, 0, head),
-                ("replace", head, old_end, head, new_end),
-                ("equal", old_end, len(old), new_end, len(new)),
-            ]
-        ]
+        return [_replace_all(old, new, head, tail)]
+
+
+def _replace_all(old: list[str], new: list[str], head: int, tail: int) -> list[Operation]:
+    old_end, new_end = len(old) - tail, len(new) - tail
+    return [
+        ("equal", 0, head, 0, head),
+        ("replace", head, old_end, head, new_end),
+        ("equal", old_end, len(old), new_end, len(new)),
+    ]
 
 
 def _hunk(group: list[Operation], old: list[str], new: list[str], start: int) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kedge.client.environment import caller_environment
 from kedge.client.reconnect import ReconnectPolicy
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SUBMIT_S = 15.0  # then the text goes back into the editor
+
+
+class PermissionAnswer(NamedTuple):
+    action: PermissionAction
+    reason: str = ""  # of a denial: with it the turn goes on
 
 
 class Api:
@@ -112,11 +117,12 @@ class Api:
 
     # answers to requests
 
-    async def answer(self, request_id: str, answer: PermissionAction | list[Any]) -> AnswerReceipt:
+    async def answer(self, request_id: str, answer: PermissionAnswer | list[Any]) -> AnswerReceipt:
         """Answer a permission request, or questions; an empty list skips the questions."""
         body: dict[str, Any] = {"id": request_id}
-        if isinstance(answer, str):
-            return await self.call("POST", "/permissions/grant", {**body, "action": answer}, type=AnswerReceipt)
+        if isinstance(answer, PermissionAnswer):
+            body |= {"action": answer.action, **({"reason": answer.reason} if answer.reason else {})}
+            return await self.call("POST", "/permissions/grant", body, type=AnswerReceipt)
         if answer:
             return await self.call("POST", "/questions/answer", {**body, "answers": answer}, type=AnswerReceipt)
         return await self.call("POST", "/questions/cancel", body, type=AnswerReceipt)

@@ -228,9 +228,13 @@ class KedgeApp(App[int]):
             pass  # `Sync` triggers it again when the server is back
 
     async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            self.chat.requests.note_key()
         if isinstance(event, events.Key):
             self.chat.clear_hint(event.key)
             if isinstance(self.screen, GuardedDialog) and not self.screen.accepts_key(event.key):
+                if event.is_printable and event.character:  # typed ahead: it was meant for the editor
+                    self.chat.editor.insert_text(event.character)
                 return
         await super().on_event(event)
 

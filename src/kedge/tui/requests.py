@@ -1,26 +1,32 @@
-"""Shows pending permission requests and questions, one dialog at a time, and sends the answers.
+"""Shows pending permission requests and questions, one at a time, and sends the answers.
 
-A dialog whose request was answered by another client closes, with a notice (P14).
+A request that was answered by another client is closed, with a notice (P14). A permission request gets the keys only
+if nobody is typing: the prompt is empty and the keyboard quiet, or the user asks for it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
-from kedge.protocol.requests import PermissionAction, PermissionRequest
+from kedge.protocol.requests import QuestionRequest
+from kedge.tui.api import PermissionAnswer
+from kedge.tui.dialogs import dialog as dialogs
 from kedge.tui.state.session import Request
 from kedge.tui.state.workspace import RequestResolved
 
 if TYPE_CHECKING:
     from textual.screen import ModalScreen
 
+    from kedge.tui.dialogs.permission import PermissionDialog
     from kedge.tui.port import Chat
 
 _ACTIONS = {
     "allow": "allowed",
     "allow_session": "allowed for the session",
+    "allow_always": "always allowed",
     "deny": "denied",
     "answer": "answered",
     "cancel": "skipped",
@@ -30,16 +36,20 @@ _ACTIONS = {
 class RequestDialogs:
     def __init__(self, screen: Chat) -> None:
         self._screen = screen
-        self._dialog: ModalScreen[Any] | None = None
-        self._shown: str | None = None  # id of the request in the dialog
+        self.permission: PermissionDialog | None = None
+        self._questions: ModalScreen[Any] | None = None
+        self._shown: str | None = None  # id of the request that is shown
         self._postponed: set[str] = set()
         self._answered: set[str] = set()  # by this client: they need no notice
+        self._reasons: dict[str, str] = {}  # typed, but not sent, by request
+        self._last_key_at = time.monotonic()
+        self._is_focus_offered = False
 
     def sync(self, requests: Sequence[Request]) -> None:
-        """Open a dialog for the oldest request that is not postponed, unless another dialog is open."""
+        """Show the oldest request that is not postponed, unless another one or a dialog is open."""
         if self._shown is not None and self._shown not in {request.id for request in requests}:
             self._close()
-        if self._dialog is not None or len(self._screen.interface.screen_stack) > 1:
+        if self._shown is not None or len(self._screen.interface.screen_stack) > 1:
             return
         for request in requests:
             if request.id not in self._postponed and request.id not in self._answered:
@@ -47,13 +57,25 @@ class RequestDialogs:
                 return
 
     def reopen(self) -> None:
-        """Show postponed requests again, from the next `sync` on."""
+        """Give the keys to the request that is shown, or back to the editor; else show postponed requests again."""
+        if self.permission is not None:
+            self._focus(is_dialog=not self.permission.is_in_use)
+            return
         self._postponed.clear()
+        self._is_focus_offered = True
+        self._screen.draw_soon()
 
     def forget(self) -> None:
-        """Close the dialog: another session is shown."""
+        """Close the request: another session is shown."""
         self._postponed.clear()
         self._close()
+
+    def postpone(self) -> bool:
+        """Postpone the permission request if it has the keys; return whether it had."""
+        if self.permission is None or not self.permission.is_in_use:
+            return False
+        self._take_answer(self.permission.request, None)
+        return True
 
     def take_resolution(self, change: RequestResolved) -> None:
         request = change.request
@@ -64,21 +86,85 @@ class RequestDialogs:
         self._answered.discard(request.id)
         self._postponed.discard(request.id)
 
+    # who gets the keys
+
+    def note_key(self) -> None:
+        """Called for every key and paste, before anything handles it."""
+        self._last_key_at = time.monotonic()
+        if self.permission is not None and not self.permission.is_in_use:
+            self.offer_focus()
+
+    def offer_focus(self) -> None:
+        """Give the keys to a permission request as soon as the prompt is empty and the keyboard was quiet."""
+        self._screen.call_after_quiet(self._give_focus, self._last_key_at + dialogs.QUIET_S - time.monotonic())
+
+    def _give_focus(self) -> None:
+        screen, dialog = self._screen, self.permission
+        if dialog is None or dialog.is_in_use or len(screen.interface.screen_stack) > 1:
+            return
+        if screen.editor.text.strip():
+            self._is_focus_offered = False  # again when the prompt has been sent or deleted
+        elif not self._is_focus_offered and screen.editor.has_focus:
+            self._is_focus_offered = True
+            self._focus(is_dialog=True)
+
+    def _focus(self, *, is_dialog: bool) -> None:
+        self._screen.set_focus(self.permission if is_dialog and self.permission else self._screen.editor)
+
+    def _write(self, text: str) -> None:
+        """Put text that was typed into the dialog into the editor, which gets the following keys, too."""
+        self._focus(is_dialog=False)
+        self._screen.editor.insert_text(text)
+        self._is_focus_offered = False
+
+    # opening and closing
+
     def _open(self, request: Request) -> None:
-        dialog = _make_dialog(request)
-        self._dialog, self._shown = dialog, request.id
-        self._screen.interface.push_screen(dialog, lambda answer: self._take_answer(request, answer))
+        self._shown = request.id
+        if isinstance(request, QuestionRequest):
+            from kedge.tui.dialogs.requests import QuestionDialog
+
+            self._questions = QuestionDialog(request)
+            self._screen.interface.push_screen(self._questions, lambda answer: self._take_answer(request, answer))
+            return
+        from kedge.tui.dialogs.permission import PermissionDialog
+
+        self.permission = PermissionDialog(
+            request,
+            lambda answer: self._take_answer(request, answer),
+            self._write,
+            key=self._screen.key("answer"),
+            reason=self._reasons.get(request.id, ""),
+        )
+        self._screen.show_request(self.permission)
+        if self._is_focus_offered:  # the user asked for it
+            self._screen.call_after_refresh(self._focus, is_dialog=True)
+        else:
+            self.offer_focus()
 
     def _close(self) -> None:
-        dialog = self._dialog
-        if dialog is not None and dialog.is_active:  # else another dialog is in front: this one closes after it
-            self._dialog = self._shown = None
-            dialog.dismiss(None)
+        if self._questions is not None and not self._questions.is_active:
+            return  # another dialog is in front: this one closes after it
+        questions, self._questions, self._shown = self._questions, None, None
+        if questions is not None:
+            questions.dismiss(None)
+        self._remove_permission()
 
-    def _take_answer(self, request: Request, answer: PermissionAction | list[Any] | None) -> None:
-        """Called when the dialog has closed; None: the user postponed the request, or `_close` closed the dialog."""
+    def _remove_permission(self) -> None:
+        dialog, self.permission = self.permission, None
+        self._is_focus_offered = False
+        if dialog is None:
+            return
+        self._reasons[dialog.request.id] = dialog.reason.value
+        if dialog.is_in_use:
+            self._focus(is_dialog=False)
+        dialog.remove()
+
+    def _take_answer(self, request: Request, answer: PermissionAnswer | list[Any] | None) -> None:
+        """Called with an answer; None: the user postponed the request, or `_close` closed it."""
         is_postponed = answer is None and self._shown == request.id
-        self._dialog = self._shown = None
+        self._questions = self._shown = None
+        self._remove_permission()
         if answer is not None:
             self._answered.add(request.id)
             self._screen.run_worker(self._send(request, answer), group="answer")
@@ -86,7 +172,7 @@ class RequestDialogs:
             self._postponed.add(request.id)
         self._screen.draw_soon()
 
-    async def _send(self, request: Request, answer: PermissionAction | list[Any]) -> None:
+    async def _send(self, request: Request, answer: PermissionAnswer | list[Any]) -> None:
         try:
             receipt = await self._screen.api.answer(request.id, answer)
         except ClientError as error:
@@ -94,14 +180,9 @@ class RequestDialogs:
             self._screen.notify(f"Could not send your answer: {error}", severity="error")
             self._screen.draw_soon()
             return
+        self._reasons.pop(request.id, None)
         if not receipt.resolved:
             self._screen.notify(f"Already answered by {receipt.by}: {_describe(receipt.action)}")
-
-
-def _make_dialog(request: Request) -> ModalScreen[Any]:
-    from kedge.tui.dialogs.requests import PermissionDialog, QuestionDialog
-
-    return PermissionDialog(request) if isinstance(request, PermissionRequest) else QuestionDialog(request)
 
 
 def _describe(action: str) -> str:

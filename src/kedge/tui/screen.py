@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -11,6 +12,8 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
 
 from kedge.client.errors import ClientError
 from kedge.protocol.runs import MODES, Mode
@@ -67,6 +70,7 @@ class ChatScreen(Screen[None]):
         self.sender = PromptSender(self)
         self._escaped_at = float("-inf")
         self._hint = ""
+        self._quiet_timer: Timer | None = None
         self._is_frame_due = False
         self._drawn_at = float("-inf")
 
@@ -112,6 +116,8 @@ class ChatScreen(Screen[None]):
     def on_resize(self, event: events.Resize | None = None) -> None:
         width = (event.size if event else self.size).width
         self.set_class(width >= WIDE_COLUMNS, "-wide")
+        if self.requests.permission is not None:
+            self.call_after_refresh(self.requests.permission.fit)
 
     # drawing
 
@@ -128,6 +134,8 @@ class ChatScreen(Screen[None]):
 
     def show_state(self) -> None:
         """Bring the dialog of a request, prompts in flight, the screen and the window's title up to date."""
+        if not self.children:  # the interface ends
+            return
         self._is_frame_due = False
         self._drawn_at = time.monotonic()
         self.draw()
@@ -179,6 +187,19 @@ class ChatScreen(Screen[None]):
         """Show a line above the editor until the next key."""
         self._hint = visible_line(text)
         self.draw_soon()
+
+    def show_request(self, dialog: Widget) -> None:
+        """Show a permission request above the editor, so that the call that it is about stays visible."""
+        self.query_one("#main").mount(dialog, before=self.editor)
+
+    def call_after_quiet(self, callback: Callable[[], None], wait_s: float) -> None:
+        """Call it later, and not for an earlier call of this."""
+        if self._quiet_timer is not None:
+            self._quiet_timer.stop()
+        self._quiet_timer = self.set_timer(max(wait_s, 0.001), callback)
+
+    def on_screen_resume(self) -> None:
+        self.requests.offer_focus()
 
     # sessions
 
@@ -260,13 +281,15 @@ class ChatScreen(Screen[None]):
 
     def action_answer(self) -> None:
         self.requests.reopen()
-        self.draw_soon()
 
     def action_leave(self) -> None:
         if selected := self.get_selected_text():
             self.interface.copy_to_clipboard(selected)
             self.clear_selection()
             self.hint("Copied")
+            return
+        if self.requests.postpone():
+            self.hint(f"Decide later: {self.key('answer')} shows the request again")
             return
         self.interface.quit()
 
@@ -280,16 +303,24 @@ class ChatScreen(Screen[None]):
         (self.transcript if self.focused is self.editor else self.editor).focus()
 
     def action_page_up(self) -> None:
-        self.transcript.scroll_page_up(animate=False)
+        self._scroll("page_up")
 
     def action_page_down(self) -> None:
-        self.transcript.scroll_page_down(animate=False)
+        self._scroll("page_down")
 
     def action_chat_home(self) -> None:
-        self.transcript.scroll_home(animate=False)
+        self._scroll("home")
 
     def action_chat_end(self) -> None:
-        self.transcript.scroll_end(animate=False)
+        self._scroll("end")
+
+    def _scroll(self, how: str) -> None:
+        """Scroll the text of a permission request that has the keys, else the chat."""
+        dialog = self.requests.permission
+        if dialog is not None and dialog.is_in_use:
+            dialog.scroll_text(how)
+        else:
+            getattr(self.transcript, f"scroll_{how}")(animate=False)
 
     def action_fold_all(self) -> None:
         for kind in (ReasoningBlock, CallBlock):

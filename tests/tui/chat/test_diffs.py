@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 
-from kedge.tui.chat.diffs import MINUS, DiffView, draw_diff, parse_diff
+from kedge.tui.chat.diffs import DiffView, draw_diff, parse_diff
 from kedge.tui.chat.lines import width_of
 from tests.tui.chat.support import DIFF, PALETTE, texts
 
@@ -18,7 +18,7 @@ FILES = st.lists(st.sampled_from(["a", "b", "--- x", "+++ y", "@@ -1 +1 @@", "",
 def test_one_column_has_the_line_numbers_of_the_new_file() -> None:
     assert texts(draw_diff(DIFF, 40, PALETTE)) == [
         " 10   def drop(depth):",
-        f" 11 {MINUS}     return depth",
+        " 11 -     return depth",
         " 11 +     # seven times the depth",
         " 12 +     return depth * 7",
         " 13   # below",
@@ -26,7 +26,7 @@ def test_one_column_has_the_line_numbers_of_the_new_file() -> None:
         " 15       pass",
         "    ⋯",
         " 41   a = 1",
-        f" 41 {MINUS} b = 2",
+        " 41 - b = 2",
         " 42 + b = 3",
         " 43   c = 4",
     ]
@@ -35,7 +35,7 @@ def test_one_column_has_the_line_numbers_of_the_new_file() -> None:
 def test_two_columns_put_replaced_lines_side_by_side() -> None:
     lines = texts(draw_diff(DIFF, 61, PALETTE, split=True))
     assert lines[1:3] == [
-        f" 11 {MINUS}     return depth        │ 11 +     # seven times the de",
+        " 11 -     return depth        │ 11 +     # seven times the de",
         "                              │      pth",
     ]
     assert lines[3] == "                              │ 12 +     return depth * 7"
@@ -44,7 +44,7 @@ def test_two_columns_put_replaced_lines_side_by_side() -> None:
 def test_heads_name_each_file_and_count() -> None:
     two = DIFF + "--- b.txt\n+++ b.txt\n@@ -1 +1 @@\n-x\n+y\n"
     heads = [line for line in texts(draw_diff(two, 40, PALETTE, heads=True)) if line and not line.startswith(" ")]
-    assert heads == [f"src/anchor.py  +3 {MINUS}2", f"b.txt  +1 {MINUS}1"]
+    assert heads == ["src/anchor.py  +3 -2", "b.txt  +1 -1"]
 
 
 def test_text_that_is_not_a_diff_is_shown_unchanged() -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from kedge.files.diffs import Diff, diff
+from kedge.files.diffs import MAX_RESULT_CHARS, Diff, cut_diff, diff
 from kedge.files.states import compute_digest
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Access, Output, ToolContext, ToolScope, display_path, resolve_path
@@ -149,7 +149,7 @@ async def apply_plan(ctx: ToolContext, planned: EditPlan) -> Output:
     metadata: dict[str, object] = {
         "files": {str(planned.path): compute_digest(planned.data)},
         "path": planned.shown,
-        "diff": planned.diff.text,
+        "diff": cut_diff(planned.diff.text, MAX_RESULT_CHARS),
         "added": planned.diff.added,
         "removed": planned.diff.removed,
     }
@@ -164,7 +164,7 @@ def _describe_change(planned: EditPlan) -> str:
         lines = planned.diff.added
         return f"Created {planned.shown}, {lines:,} line{'' if lines == 1 else 's'}."
     done = f"Edited {planned.shown} ({planned.diff.counts})."
-    text = planned.diff.text.rstrip("\n")
+    text = cut_diff(planned.diff.text, MAX_RESULT_CHARS).rstrip("\n")
     if text.count("\n") < MAX_ECHO_LINES + 2:  # with the two lines of file names
         return "\n".join([done, *planned.notes, "", text])
     return "\n".join([f"{done} {_describe_hunks(planned.diff.hunks)}", *planned.notes])

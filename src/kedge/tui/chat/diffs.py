@@ -61,7 +61,7 @@ def parse_diff(text: str) -> list[Diff]:
         elif line.startswith("-") and old_left > 0:
             rows.append(Row("removed", line[1:], old, None))
             old, old_left = old + 1, old_left - 1
-        elif old_left > 0 or new_left > 0:
+        elif (old_left > 0 or new_left > 0) and line[:1] in ("", " "):  # else a remark that the diff was cut
             rows.append(Row("same", line[1:], old, new))
             old, new, old_left, new_left = old + 1, new + 1, old_left - 1, new_left - 1
         elif not line.startswith("\\"):  # `\ No newline at end of file`
@@ -120,13 +120,11 @@ def _read_path(line: str) -> str:
 
 MIN_SPLIT = 120  # columns needed for two files side by side
 
-MINUS = "\u2212"  # as wide as a plus
-
-_MARKS = {"same": " ", "added": "+", "removed": MINUS, "gap": " "}
+_MARKS = {"same": " ", "added": "+", "removed": "-", "gap": " "}
 
 
 def draw_counts(added: int, removed: int, palette: Palette) -> Line:
-    return [Segment(f"+{added}", palette.success), Segment(f" {MINUS}{removed}", palette.error)]
+    return [Segment(f"+{added}", palette.success), Segment(f" -{removed}", palette.error)]
 
 
 def draw_diff(text: str, width: int, palette: Palette, *, split: bool = False, heads: bool = False) -> list[Line]:
