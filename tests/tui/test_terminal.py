@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -139,6 +140,54 @@ async def test_a_long_command_is_read_to_its_end_with_the_keyboard(home: Home, t
         terminal.type("\x1b[F")  # End
         await terminal.shows("the-last-line", "above")
         await allow(terminal, "bash", "d")
+
+
+async def test_what_is_typed_in_one_burst_is_handled_in_order(home: Home, tmp_path: Path) -> None:
+    home.models.on({"text": "HEARD-IT"}, prompt="one burst")
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, MODEL)
+        terminal.type("one burst\rNEXT")
+        await terminal.shows("HEARD-IT", "▌ NEXT")
+        terminal.type("\x15one burst\r\x10help")  # Ctrl+U; Ctrl+P opens the palette, which gets the rest
+        await terminal.shows("Commands", "Show keys and commands")
+        terminal.type(ESC)
+        await terminal.hides("Commands")
+        await terminal.shows(EDITOR)
+
+
+async def test_ctrl_c_clears_then_quits_and_says_how_to_resume(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, MODEL)
+        await submit(terminal, asking(text="A-SESSION"))
+        await terminal.shows("A-SESSION")
+        await terminal.hides("Working")
+        terminal.type("half a thought")
+        await terminal.shows("half a thought")
+        terminal.type(CTRL_C)
+        await terminal.shows(EDITOR, "Cleared")
+        terminal.type("\x1b[A")  # Up
+        await terminal.shows("half a thought")
+        terminal.type(CTRL_C)
+        await terminal.shows(EDITOR)
+        terminal.type("\x04")  # Ctrl+D
+        assert await terminal.left() == 0
+        assert re.search(rb"kedge .*-s [0-9a-z]+", terminal.heard)
+
+
+async def test_esc_twice_puts_queued_prompts_back_into_the_editor(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, MODEL)
+        await submit(terminal, asking(gate="never-back", text="FIRST"))
+        await terminal.shows("Working")
+        await submit(terminal, "the second prompt")
+        await terminal.shows("○ the second prompt")
+        await submit(terminal, "the third prompt")
+        await terminal.shows("○ the third prompt")
+        terminal.type(ESC)
+        await terminal.shows(TWICE, "return to the editor")
+        terminal.type(ESC)
+        await terminal.hides("Working")
+        await terminal.shows("▌ the second prompt", "the third prompt")
 
 
 async def test_esc_once_cancels_nothing_and_twice_cancels(home: Home, tmp_path: Path) -> None:
@@ -295,7 +344,7 @@ async def test_suspend_and_resume(home: Home, tmp_path: Path) -> None:
         terminal.type("fg\n")
         await terminal.until(lambda: terminal.heard.count(b"\x1b[?1049h") == 2, "the interface is back")
         await terminal.shows("kept text", "F1 help")
-        terminal.type(CTRL_C)
+        terminal.type("\x11")  # Ctrl+Q
         await terminal.until(lambda: terminal.heard.count(b"\x1b[?1049l") == 2, "and gone again")
 
 

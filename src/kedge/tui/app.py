@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -22,6 +23,7 @@ from kedge.protocol.text_safety import pasted_text, visible
 from kedge.tui import terminal
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import GuardedDialog
+from kedge.tui.key_queue import KeyQueue
 from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
@@ -58,6 +60,7 @@ class KedgeApp(App[int]):
         self.problem: SpawnRefused | None = None  # why no server could be started
         self._terminal_info = terminal_info
         self._announcer = Announcer(self)
+        self._keys = KeyQueue(self, self._handle_input)
         self._syncing: asyncio.Task[None] | None = None
 
     def get_default_screen(self) -> ChatScreen:
@@ -84,6 +87,7 @@ class KedgeApp(App[int]):
             self.exit()
 
     async def on_unmount(self) -> None:
+        await self._keys.close()
         if self._syncing is not None:  # its connections must be closed before the event loop
             self._syncing.cancel()
             await asyncio.wait({self._syncing})
@@ -229,7 +233,13 @@ class KedgeApp(App[int]):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            self.chat.requests.note_key()
+            self._keys.add(event)
+        else:
+            await super().on_event(event)
+
+    async def _handle_input(self, event: events.Key | events.Paste) -> None:
+        """Handle a key or a paste; called when those before have had their effect."""
+        self.chat.requests.note_key()
         if isinstance(event, events.Key):
             self.chat.clear_hint(event.key)
             if isinstance(self.screen, GuardedDialog) and not self.screen.accepts_key(event.key):
@@ -317,6 +327,8 @@ def run(launch: Launch) -> int:
         os.environ.pop(name, None)
     app = KedgeApp(launch, terminal.query_terminal(os.environ))
     code: Any = app.run()
+    if code == 0 and app.chat.session_id is not None:
+        sys.stdout.write(f"Resume this session with: {launch.resume_command(app.chat.session_id)}\n")
     if app.problem is not None:
         raise app.problem
     if app._exception is not None:  # pyright: ignore[reportPrivateUsage] - where Textual stores the error that ended it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +16,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from kedge.client.errors import ClientError
-from kedge.protocol.runs import MODES, Mode
+from kedge.protocol.runs import MODES, Mode, Run
 from kedge.protocol.text_safety import visible_line
 from kedge.tui.api import Api
 from kedge.tui.chat.transcript import Transcript
@@ -258,19 +258,24 @@ class ChatScreen(Screen[None]):
             return
         if now - self._escaped_at <= DOUBLE_ESCAPE_S:
             self._escaped_at = float("-inf")
-            self._cancel(session.session_id)
+            self._cancel(session.session_id, session.queue)
         else:
             self._escaped_at = now
-            queued = f" (also drops {len(session.queue)} queued)" if session.queue else ""
+            queued = "; queued prompts return to the editor" if session.queue else ""
             self.hint(f"Press Esc again to cancel{queued}")
 
     @work(group="cancel")
-    async def _cancel(self, session_id: str) -> None:
+    async def _cancel(self, session_id: str, queue: Sequence[Run]) -> None:
+        """Cancel all runs of the session, and put the prompts that had not started back into the editor."""
         try:
-            await self.api.cancel(session_id)
+            canceled = await self.api.cancel(session_id)
         except ClientError as error:
             self.notify(f"Could not cancel: {error}", severity="error")
+            return
         self.hint("")
+        for run in reversed(queue):
+            if run.run_id in canceled and run.prompt.strip() and run.kind in ("prompt", "shell"):
+                self.editor.put_back(f"!{run.prompt}" if run.kind == "shell" else run.prompt)
 
     def action_next_mode(self) -> None:
         self.choose_mode(MODES[(MODES.index(self.mode) + 1) % len(MODES)])
@@ -282,15 +287,21 @@ class ChatScreen(Screen[None]):
     def action_answer(self) -> None:
         self.requests.reopen()
 
-    def action_leave(self) -> None:
+    def action_clear(self) -> None:
+        """Copy the selection, put a permission request off, or clear the prompt; quit if there is nothing of these."""
         if selected := self.get_selected_text():
             self.interface.copy_to_clipboard(selected)
             self.clear_selection()
             self.hint("Copied")
-            return
-        if self.requests.postpone():
+        elif self.requests.postpone():
             self.hint(f"Decide later: {self.key('answer')} shows the request again")
-            return
+        elif self.editor.clear_prompt():
+            self.hint("Cleared. Up brings the text back; Ctrl+C again quits.")
+        else:
+            self.interface.quit()
+
+    @on(PromptEditor.Closed)
+    def action_leave(self) -> None:
         self.interface.quit()
 
     def action_suspend(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
@@ -30,9 +31,10 @@ class Key(NamedTuple):
 KEYS = (
     Key("help", "f1", "Help", "General", "help"),
     Key("palette", "ctrl+p", "Command palette", "General"),
-    Key("leave", "ctrl+c,ctrl+q", "Copy the selection, or quit (runs keep going)", "General"),
+    Key("clear", "ctrl+c", "Copy the selection, clear the prompt, or quit", "General"),
+    Key("leave", "ctrl+q", "Quit (runs keep going)", "General"),
     Key("suspend", "ctrl+z", "Suspend", "General"),
-    Key("escape", "escape", "Press twice to cancel the run and the queue", "Runs"),
+    Key("escape", "escape", "Press twice to cancel the run; queued prompts return to the editor", "Runs"),
     Key("next_mode", "shift+tab", "Next mode: plan, ask, auto-edit, yolo", "Runs"),
     Key("queue", "ctrl+t", "Edit or remove queued prompts", "Runs", "queue"),
     Key("answer", "f2", "Answer a request", "Runs"),
@@ -101,3 +103,13 @@ class Launch(NamedTuple):
     is_continued: bool = False  # continue the session that was used last
     model: str | None = None
     mode: Mode | None = None
+
+    def resume_command(self, session_id: str) -> str:
+        """Return the command that opens a session again, on the same server."""
+        from shlex import quote
+
+        places = (("--host", self.host), ("--data-dir", self.data_dir), ("--token-file", self.token_file))
+        options = [f"{name} {quote(value)}" for name, value in places if value]
+        if Path(self.directory).absolute() != Path.cwd():
+            options.append(f"-c {quote(self.directory)}")
+        return " ".join(["kedge", *options, "-s", session_id])

@@ -26,7 +26,10 @@ QUIET_S = 0.6
 class Dialog(ModalScreen[T]):
     """Subclasses yield their widgets in `body()`; `FOOTER` lists the keys."""
 
-    BINDINGS = [Binding("escape", "close", "close", show=False)]  # noqa: RUF012 - as Textual has it
+    BINDINGS = [  # noqa: RUF012 - as Textual has it
+        Binding("escape", "close", "close", show=False),
+        Binding("ctrl+c", "close", "close", show=False, priority=True),
+    ]
     FOOTER = "Esc close"
 
     def __init__(self, title: str = "") -> None:

@@ -63,6 +63,9 @@ class PromptEditor(TextArea, inherit_bindings=False):
 
         text: str
 
+    class Closed(Message):
+        """Ctrl+D in an empty prompt: the user quits."""
+
     def __init__(
         self,
         files: Files,
@@ -306,6 +309,25 @@ class PromptEditor(TextArea, inherit_bindings=False):
 
     def action_kill_word(self) -> None:
         self._kill(word_start(self.document, self.cursor_location))
+
+    def action_delete_or_quit(self) -> None:
+        if self.text:
+            self.action_delete_right()
+        else:
+            self.post_message(self.Closed())
+
+    def clear_prompt(self) -> bool:
+        """Clear the prompt, which goes into the history; return whether there was one."""
+        content = self.content
+        if content.is_blank:
+            return False
+        self._completer.dismiss()
+        self._store.history.add(content)
+        unsent, changed = self._walk.finish()
+        for entry in [*changed, *filter(None, [unsent])]:
+            self._store.history.add(entry)
+        self.set_content(Content())
+        return True
 
     def action_yank(self) -> None:
         if self.kills:

@@ -36,6 +36,7 @@ KEYS = (
     EditorKey("kill_to_end", "ctrl+k", "Cut to end of line"),
     EditorKey("kill_word", "ctrl+w", "Cut previous word"),
     EditorKey("yank", "ctrl+y", "Paste the last cut"),
+    EditorKey("delete_or_quit", "ctrl+d", "Delete the next character, or quit if the prompt is empty"),
     EditorKey("cursor_left", "left"),
     EditorKey("cursor_right", "right"),
     EditorKey("cursor_word_left", "ctrl+left,alt+b,alt+left"),
@@ -51,7 +52,7 @@ KEYS = (
     EditorKey("cursor_line_start(True)", "shift+home"),
     EditorKey("cursor_line_end(True)", "shift+end"),
     EditorKey("delete_left", "backspace,ctrl+h"),
-    EditorKey("delete_right", "delete,ctrl+d"),
+    EditorKey("delete_right", "delete"),
     EditorKey("delete_word_left", "ctrl+backspace,alt+backspace"),
     EditorKey("delete_word_right", "alt+delete,alt+d,ctrl+delete"),
 )

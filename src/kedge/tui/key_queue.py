@@ -1,0 +1,76 @@
+"""`KeyQueue`: keys and pastes are handled in the order in which they were typed.
+
+Textual gives a key to the focused widget's queue, and a key that is bound to an action travels from there through the
+queues of all parents. So the letters behind an Enter would be handled before it, and those behind a key that opens a
+dialog would not reach the dialog. Here the next key waits until the one before has had its effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, cast
+
+from textual import events
+from textual.app import App
+from textual.message_pump import MessagePump
+
+MAX_ROUNDS = 10  # messages that cause messages; more than these belong to something else that is going on
+MAX_WAIT_S = 1.0  # for a widget that is busy: the keyboard must never stop
+
+Input = events.Key | events.Paste
+
+
+class KeyQueue:
+    def __init__(self, app: App[Any], handle: Callable[[Input], Awaitable[None]]) -> None:
+        self._app = app
+        self._handle = handle
+        self._waiting: deque[Input] = deque()
+        self._working: asyncio.Task[None] | None = None
+
+    def add(self, event: Input) -> None:
+        self._waiting.append(event)
+        if self._working is None:
+            self._working = asyncio.create_task(self._work(), name="keys")
+
+    async def close(self) -> None:
+        self._waiting.clear()
+        if self._working is not None:
+            self._working.cancel()
+            await asyncio.wait({self._working})
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                await self._handle(self._waiting.popleft())
+                await self._settle()
+        except Exception as error:  # noqa: BLE001 - as Textual handles the errors of all handlers
+            self._app._handle_exception(error)  # pyright: ignore[reportPrivateUsage]
+        finally:
+            self._working = None
+
+    async def _settle(self) -> None:
+        """Wait until no widget of the screen has anything left to do."""
+        for _ in range(MAX_ROUNDS):
+            pumps = [self._app, *self._app.screen.walk_children(with_self=True)]
+            try:
+                async with asyncio.timeout(MAX_WAIT_S):
+                    await asyncio.gather(*map(_finish_messages, pumps))
+            except TimeoutError:
+                return
+            if not _have_messages(pumps) and self._app.screen is pumps[1]:
+                return
+
+
+def _have_messages(pumps: Iterable[MessagePump]) -> bool:
+    return any(pump.message_queue_size for pump in pumps)
+
+
+async def _finish_messages(pump: MessagePump) -> None:
+    """Wait until a widget has handled the messages that it has now, or is gone."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = cast("asyncio.Task[None] | None", pump._task)  # pyright: ignore[reportPrivateUsage]
+    if pump.is_running and pump.call_later(lambda: done.done() or done.set_result(None)):
+        waiting: set[asyncio.Future[None]] = {done} if task is None else {done, task}  # it ends with the widget
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
