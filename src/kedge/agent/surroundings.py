@@ -100,8 +100,8 @@ class SessionSurroundings:
 
         Earlier messages get none: their place in the provider's cache would be lost.
         """
-        last = history[-1]
-        if last.id in self._notes or not (last.role == "user" or is_summary(last)):
+        last = history[-1] if history else None
+        if last is None or last.id in self._notes or not (last.role == "user" or is_summary(last)):
             return
         note = _describe_changes(self._find_told(history), self._current)
         if note is not None:
