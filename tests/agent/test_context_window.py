@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kedge.agent.context_files import NESTED
 from kedge.agent.context_window import UNKNOWN_RESULT_CHARS, fit_request, is_nearly_full
 from kedge.agent.history_size import count_chars
 from kedge.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
@@ -251,6 +252,17 @@ def test_a_command_is_not_to_be_repeated_where_its_output_is_in_a_file() -> None
     (old, *_) = contents_of(fit_request(StepRequest(system=SYSTEM, history=history), model(100_000)).history)
     assert "/data/output-0123abcd.txt" in old
     assert "again" not in old
+
+
+def test_instructions_that_follow_an_old_result_are_kept() -> None:
+    history, _ = play([45_000] * 6, model(100_000))
+    rules = f"{NESTED}# Instructions from lib/AGENTS.md\n\n{'Rules of lib. ' * 100}"
+    metadata = {"instructions": {"lib/AGENTS.md": "digest"}}
+    for length in (45_000, 500):
+        history[2] = message(2, "tool", ToolResult("c0", "view", f"{'x' * length}{rules}", False, metadata))
+        (old, *_) = contents_of(fit_request(StepRequest(system=SYSTEM, history=history), model(100_000)).history)
+        assert old.endswith(rules)
+        assert len(old) - len(rules) < 2_500
 
 
 @pytest.mark.parametrize("seed", range(30))
