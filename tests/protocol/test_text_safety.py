@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kedge.protocol import text_safety
 from kedge.protocol.text_safety import (
+    describe_period,
     for_terminal,
     has_control,
     inside_escape,
@@ -122,3 +123,20 @@ def test_json_for_a_terminal_means_the_same(value: object) -> None:
 def test_every_policy_is_named_in_the_head() -> None:
     for policy in (visible, visible_line, program_output, for_terminal, json_for_terminal, inside_escape):
         assert policy.__name__ in (text_safety.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.6, "1 min"),
+        (61, "1 min 1 s"),
+        (900, "15 min"),
+        (13_800, "3 h 50 min"),
+        (21_600, "6 h"),
+        (90_000, "25 h"),
+        (187_200, "2 days 4 h"),
+    ],
+)
+def test_a_period_has_at_most_two_units(seconds: float, text: str) -> None:
+    assert describe_period(seconds) == text

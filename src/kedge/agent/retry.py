@@ -190,6 +190,8 @@ class Attempts:
         address and a local server that was never started are errors, which waiting does not mend."""
         if any(endpoint.base_url == known.base_url and not known.is_local for known in BUILT_IN):
             return True
+        if endpoint.base_url.startswith("local:"):  # a child process of ours, which no network leads to
+            return False
         return any(_is_answer_of(endpoint.provider, message) for message in await self._ctx.history())
 
     async def _announce_retry(self, error: ModelError, delay_s: float) -> None:
