@@ -159,8 +159,10 @@ def test_killed_anywhere_the_task_goes_on_and_nothing_is_done_twice(home: Home, 
     interrupted = [result.name for result in results if "Interrupted" in result.content]
     if place.startswith("create_message"):
         assert interrupted in ([], ["view"]), "what had not begun is done now; only another may have been at work"
-    assert task.effects == "xy", "never twice, and never forgotten"
-    assert '"hello"' in (task.directory / "greet.py").read_text()
+    skipped = [result.name for result in results if result.content.startswith("Not run")]
+    assert interrupted or not skipped, "only what is behind an interrupted call is not run"
+    assert task.effects == ("x" if "bash" in skipped else "xy"), "never twice, and never forgotten"
+    assert "edit" in skipped or '"hello"' in (task.directory / "greet.py").read_text()
 
 
 def test_a_person_says_no_and_then_yes(home: Home) -> None:

@@ -8,7 +8,7 @@ from array import array
 from collections import Counter, defaultdict
 
 from kedge.protocol.events import Event, encode
-from kedge.protocol.messages import MessageOf, ToolResult
+from kedge.protocol.messages import INTERRUPTED, MessageOf, ToolResult
 from kedge.protocol.requests import PermissionRequest
 from tests.sim.reader import session_of
 from tests.soak.checks import OF_RUNS, Check, Verdict
@@ -18,7 +18,6 @@ from tests.support import invariants
 from tests.support.invariants import is_finished
 
 MAX_ATTEMPTS = 3  # P13
-INTERRUPTED = "Interrupted"
 
 
 def p9_one_story_for_everyone(facts: Facts) -> Verdict:
@@ -142,7 +141,9 @@ def p13_crashes_are_decided(facts: Facts) -> Verdict:
             wrong.append(f"{run_id} was given up after {run.attempt} attempts")
     interrupted = 0
     for message in facts.messages.values():
-        interrupted += any(isinstance(part, ToolResult) and INTERRUPTED in part.content for part in message.parts)
+        interrupted += any(
+            isinstance(part, ToolResult) and INTERRUPTED in (part.metadata or {}) for part in message.parts
+        )
     for run_id, work in record.works.items():
         state = facts.states.get(run_id)
         if work.mark and record.marks[work.mark] and run_id not in facts.accepted:
