@@ -217,6 +217,8 @@ async def test_a_gateway_elsewhere_is_only_asked_for_its_list() -> None:
     server = Fake({"/v1/models": {"data": [{"id": "qwen3:8b", "context_length": 65_536}]}})
     assert await server.window("mine", "https://gateway.example.com/v1") == 65_536
     assert server.asked == ["GET /v1/models"]
+    messages = Fake({"/v1/models": VLLM})
+    assert await messages.window("mine", "http://127.0.0.1:9", wire="anthropic") == 20_480
     near = Fake({"/api/ps": OLLAMA_PS})
     assert await near.window("mine", "http://192.168.1.20:11434/v1") == 4096
 

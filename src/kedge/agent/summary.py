@@ -31,6 +31,7 @@ from kedge.models.values import (
     TextDelta,
     ToolCallDelta,
     compute_usage,
+    estimate_tokens,
 )
 from kedge.models.wires.history import is_summary
 from kedge.protocol.messages import Message, Text
@@ -41,9 +42,10 @@ SummaryReason = Literal["full", "refused", "asked"]
 """The context is nearly full, the provider refused it as too long, or a person asked for a summary."""
 
 # If the whole conversation is too long, it is cut to these shares of the room that the context window has for it.
-_SHARES = (0.7, 0.4, 0.2)
+_SHARES = (0.7, 0.4, 0.2, 0.1)
 # Enough for a long day's work; a longer summary would fill the next context.
 MAX_OUTPUT_TOKENS = 16_000
+_SHORT_SHARE = 0.1  # of the context window
 ENOUGH_TOKENS = 1_024  # for a short summary
 MIN_OUTPUT_TOKENS = 256  # less is useless
 _SHORT_TOKENS = 4_000  # a model that may write less is told so
@@ -168,7 +170,7 @@ def _max_facts_chars(request: StepRequest, info: ModelInfo) -> int:
 def _list_requests(request: StepRequest, endpoint: Endpoint, *, is_whole_refused: bool) -> list[StepRequest]:
     """Return the requests to try in turn: the whole conversation, then less and less of it.
 
-    None of them is larger than the context window, as far as its size is known.
+    If some of them fit the context window, the others are left out.
     """
     info, window = endpoint.info, endpoint.info.context_window
     fitted = fit_history(request, info)
@@ -179,21 +181,25 @@ def _list_requests(request: StepRequest, endpoint: Endpoint, *, is_whole_refused
         histories = [] if is_whole_refused else [fitted.messages]
         histories += [shrink_history(fitted.messages, int(size * share)) for share in _SHARES]
         return [_build_request(request, history, limit) for history in histories]
-    ratio = fitted.tokens_per_char
-    asking = len(load_prompt("summary")) * ratio
+    ratio, unused = fitted.tokens_per_char, margin_tokens(window) + estimate_tokens(len(load_prompt("summary")))
     base = count_request_chars(msgspec.structs.replace(request, history=())) * ratio
-    room = int(window - margin_tokens(window) - base - asking)
+    room = int(window - unused - base)
     most = min(most, window // 4, max(room // 3, ENOUGH_TOKENS))  # so that there is room for work after it
-    left = int(window - margin_tokens(window) - fitted.tokens - asking)
-    requests: list[StepRequest] = []
-    if not is_whole_refused and left >= min(most, ENOUGH_TOKENS):
-        requests.append(_build_request(request, fitted.messages, min(most, left)))
+    candidates: list[tuple[list[Message], int]] = []  # a history, and the tokens that it leaves
+    if not is_whole_refused:
+        left = window - unused - fitted.tokens
+        is_short = size * ratio < _SHORT_SHARE * window  # cutting it would lose much and save nothing
+        candidates.append((fitted.messages, max(left, ENOUGH_TOKENS) if is_short else left))
     for share in _SHARES:
-        history = shrink_history(fitted.messages, int(min(room / ratio, size) * share))
-        left = room - int(count_chars(history) * ratio)
-        if left >= MIN_OUTPUT_TOKENS:
-            requests.append(_build_request(request, history, min(most, left)))
-    return requests
+        history = shrink_history(fitted.messages, int(min(max(room, 0) / ratio, size) * share))
+        candidates.append((history, room - int(count_chars(history) * ratio)))
+    fitting = [candidate for candidate in candidates if candidate[1] >= min(most, ENOUGH_TOKENS)]
+    fitting = fitting or [candidate for candidate in candidates if candidate[1] >= MIN_OUTPUT_TOKENS]
+    # If nothing seems to fit, the estimate may be wrong: the server decides.
+    return [
+        _build_request(request, history, min(most, max(left, MIN_OUTPUT_TOKENS)))
+        for history, left in fitting or candidates
+    ]
 
 
 def _build_request(request: StepRequest, history: Sequence[Message], max_tokens: int | None) -> StepRequest:

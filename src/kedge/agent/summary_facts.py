@@ -61,7 +61,7 @@ def _format_prompts(past: Past, run_ids: set[str], max_chars: int) -> str:
     lines = [_MESSAGES]
     if left_out:
         lines.append(f"({left_out} earlier {'message is' if left_out == 1 else 'messages are'} left out.)")
-    for number, message in enumerate((each for each in prompts if each.id in shown), 1):
+    for number, message in enumerate((each for each in prompts if each.id in shown), left_out + 1):
         mark = ", the request being worked on" if message.run_id in run_ids else ""
         lines.append(f"### Message {number}{mark}\n{shown[message.id]}")
     return "\n\n".join(lines)

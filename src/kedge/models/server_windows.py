@@ -109,8 +109,8 @@ def _is_near(endpoint: Endpoint) -> bool:
 class _Server:
     def __init__(self, endpoint: Endpoint, fetch: Fetch) -> None:
         self.model = endpoint.model
-        self.base_url = endpoint.base_url
-        self.root = endpoint.base_url.removesuffix("/").removesuffix("/v1")
+        self.root = endpoint.base_url.removesuffix("/v1")
+        self.list_url = f"{endpoint.base_url if endpoint.wire == 'chat' else f'{self.root}/v1'}/models"
         self._endpoint = endpoint
         self._fetch = fetch
 
@@ -193,7 +193,7 @@ async def _ask_llama_cpp(server: _Server) -> int | None:
 
 async def _ask_list(server: _Server) -> int | None:
     """Look into the list of models, where vLLM and many others name the window."""
-    models = _objects((await server.get(f"{server.base_url}/models")).get("data"))
+    models = _objects((await server.get(server.list_url)).get("data"))
     for model in models:
         if model.get("id") == server.model:
             fields = {**as_object(model.get("meta")), **model}
