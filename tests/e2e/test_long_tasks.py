@@ -42,7 +42,7 @@ def test_a_task_goes_on_from_a_summary_in_the_middle_of_it(project: Project, wir
     project.models.on({"text": summary, "input_tokens": 70}, prompt=ASKED, system=str(project.directory))
     # What the model reads from then on begins with the summary, which is its prompt.
     project.models.on(
-        step(edit("sum(prices) - 1", "sum(prices)")),  # refused: the summary left out what it had read
+        step(call("write", path="shop/price.py", content="")),  # refused: the summary left out what it had read
         step(view),
         step(edit("sum(prices) - 1", "sum(prices)")),
         step(bash(UNITTEST)),
@@ -62,6 +62,7 @@ def test_a_task_goes_on_from_a_summary_in_the_middle_of_it(project: Project, wir
     (summed,) = [message for message in final_messages(log).values() if message.summary]
     assert "mend the price" in text_of(summed.parts), "the list of what is to do is kept word for word"
     assert prompt in text_of(summed.parts)
+    assert "- shop/price.py" in text_of(summed.parts), "it must be viewed again"
     assert 90_000 + 70 < ends_of(log)["long"].usage.input_tokens < 91_000
 
 
