@@ -16,7 +16,15 @@ from kedge.protocol.bounds import MAX_RULE_CHARS
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.paths import Roots, is_secret
-from kedge.tools.permissions.rules import PYTHON_NAMES, Rule, find_module, host_of, quote_path, quote_word
+from kedge.tools.permissions.rules import (
+    PYTHON_NAMES,
+    Rule,
+    find_module,
+    host_of,
+    quote_path,
+    quote_path_from_home,
+    quote_word,
+)
 from kedge.tools.permissions.shell import Command, names
 from kedge.tools.port import AccessKind, RunAs
 
@@ -158,7 +166,8 @@ class Policy(msgspec.Struct, frozen=True):
             note += ", which controls what other programs run"
         elif not is_free:
             note += ", outside the workspace"
-        return [Reason(note, rule_for_write(path, self.roots), always_rule=f"edit({quote_path(path)})")]
+        always_rule = f"edit({quote_path_from_home(path, self.roots.home)})"
+        return [Reason(note, rule_for_write(path, self.roots), always_rule=always_rule)]
 
     def check_fetch(self, url: str) -> Verdict:
         for rule in self._about(self.deny, "fetch"):

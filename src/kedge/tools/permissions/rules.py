@@ -191,6 +191,13 @@ def quote_path(path: str) -> str:
     return re.sub(r"([*?\\])", r"\\\1", path)
 
 
+def quote_path_from_home(path: str, home: str | None) -> str:
+    """Write an absolute path as `quote_path` does; below the home it begins with `~`, which is shorter to read."""
+    if home and home != "/" and path.startswith(f"{home}/"):
+        return f"~{quote_path(path[len(home) :])}"
+    return quote_path(path)
+
+
 def _component_regex(part: str) -> str:
     """A regex for one path component: `*` matches any characters, `?` one, a backslash quotes the next."""
     pieces, index = [""], 0
