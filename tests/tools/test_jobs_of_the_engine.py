@@ -55,6 +55,7 @@ async def with_job(kedge: Kedge) -> int:
 
 async def test_a_job_outlives_its_run_and_the_cancel_of_another(kedge: Kedge, jobs: WorkspaceJobs) -> None:
     pid = await with_job(kedge)
+    assert not kedge.engine.is_idle, "a server with a job would be replaced, and the job ended"
     session_id = await begin(kedge, "other", "echo $$ > other; echo up > told; sleep 300")
     await asyncio.to_thread((kedge.data.parent / "workspace" / "told").read_text)
     await kedge.cancel(session_id)

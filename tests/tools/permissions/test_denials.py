@@ -188,3 +188,17 @@ def test_git_does_not_show_past_contents_of_a_denied_file(bench: Bench) -> None:
 )
 def test_a_denied_file_is_not_read_through_its_directory(bench: Bench, command: str, expected: str) -> None:
     assert bench.outcome(bench.judge(deny=["view(.env)"]), command) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        ('for f in *.txt; do wc -l "$f"; done', "allow"),
+        ("x=push; git $x", "ask"),
+        ("if [[ $x == git ]]; then echo push; fi", "ask"),
+    ],
+)
+def test_a_line_that_cannot_be_read_exactly_is_doubted_only_if_it_has_the_words_of_a_rule(
+    bench: Bench, command: str, outcome: str
+) -> None:
+    assert bench.outcome(bench.judge(allow=["bash"], deny=["bash(git push *)"]), command) == outcome
