@@ -12,7 +12,6 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 
 from kedge.client.errors import ClientError
@@ -70,7 +69,7 @@ class ChatScreen(Screen[None]):
         self.sender = PromptSender(self)
         self._escaped_at = float("-inf")
         self._hint = ""
-        self._quiet_timer: Timer | None = None
+        self._quiet_timer: asyncio.TimerHandle | None = None
         self._is_frame_due = False
         self._drawn_at = float("-inf")
 
@@ -130,7 +129,7 @@ class ChatScreen(Screen[None]):
         if wait_s <= 0:
             self.call_later(self.show_state)
         else:
-            self.set_timer(wait_s, self.show_state)
+            self._call_in(wait_s, self.show_state)
 
     def show_state(self) -> None:
         """Bring the dialog of a request, prompts in flight, the screen and the window's title up to date."""
@@ -195,8 +194,12 @@ class ChatScreen(Screen[None]):
     def call_after_quiet(self, callback: Callable[[], None], wait_s: float) -> None:
         """Call it later, and not for an earlier call of this."""
         if self._quiet_timer is not None:
-            self._quiet_timer.stop()
-        self._quiet_timer = self.set_timer(max(wait_s, 0.001), callback)
+            self._quiet_timer.cancel()
+        self._quiet_timer = self._call_in(wait_s, callback)
+
+    def _call_in(self, wait_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call it after a time. (A timer of Textual skips its call if the machine is so busy that it comes late.)"""
+        return asyncio.get_running_loop().call_later(max(wait_s, 0.0), self.call_later, callback)
 
     def on_screen_resume(self) -> None:
         self.requests.offer_focus()

@@ -6,6 +6,7 @@ that may be text go to the editor.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +16,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from kedge.protocol.requests import PermissionAction, PermissionRequest
@@ -78,7 +78,7 @@ class PermissionDialog(Vertical, can_focus=True):
         self.reason.display = False
         self._footer = Static(classes="dialog-footer", markup=False)
         self._held = ""  # a letter that answers unless more text follows
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(f"Allow {visible_line(self.request.tool)}?", classes="dialog-title", markup=False)
@@ -184,18 +184,20 @@ class PermissionDialog(Vertical, can_focus=True):
         else:
             self._list.select(index)
         self._held = char
-        self._timer = self.set_timer(HOLD_S or 0.001, self._use_held)
+        # Not a timer of Textual, which skips its call if the machine is so busy that it comes late.
+        self._timer = asyncio.get_running_loop().call_later(HOLD_S, self.call_later, self._use_held)
 
     def _use_held(self) -> None:
-        if self._release() == "v":
+        held = self._release()
+        if held == "v":
             cast("DiffView", self._subject).toggle_split()
-        else:
+        elif held:  # else more text came just before
             self._confirm()
 
     def _release(self) -> str:
         held, self._held = self._held, ""
         if self._timer is not None:
-            self._timer.stop()
+            self._timer.cancel()
             self._timer = None
         return held
 
