@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-from typing import Any
 
 import pytest
 
 from tests.client.command import Kedge
 from tests.e2e.home import Home
 from tests.support.model_control import ModelControl
+from tests.support.wires import prompt_text
 
 
 @pytest.fixture
@@ -26,11 +26,6 @@ def kedge(home: Home, models: ModelControl) -> Kedge:
     (work / "lib" / "a.py").write_text("x = 1\n")
     subprocess.run(["git", "init", "-q", str(work)], check=True)
     return Kedge(home, work)
-
-
-def sent(body: dict[str, Any]) -> str:
-    """The request without its end: up to the last message."""
-    return json.dumps({"tools": body["tools"], "messages": body["messages"]})[: -len("]}")]
 
 
 def test_through_steps_prompts_modes_and_a_killed_server(kedge: Kedge, models: ModelControl) -> None:
@@ -47,7 +42,7 @@ def test_through_steps_prompts_modes_and_a_killed_server(kedge: Kedge, models: M
 
     requests = [call["body"] for call in models.stats()["calls"]]
     assert len(requests) == 5
-    for before, after in itertools.pairwise(map(sent, requests)):
+    for before, after in itertools.pairwise(map(prompt_text, requests)):
         assert after.startswith(before)
     assert "lib/a.py" not in requests[-1]["messages"][0]["content"], "the model's own change is not the session's start"
     told = json.dumps(requests[-1]["messages"])

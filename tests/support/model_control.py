@@ -59,6 +59,10 @@ class ModelControl:
         """From here on nobody else is let in."""
         self._ask("POST", "door", {"accepted": keys})
 
+    def enforce_window(self, tokens: int) -> None:
+        """Refuse requests whose prompt and answer do not fit, as vLLM does, and count the tokens of prompts."""
+        self._ask("POST", "window", {"tokens": tokens})
+
     def release(self, *gates: str) -> None:
         self._ask("POST", "release", {"gates": gates})
 

@@ -9,6 +9,7 @@ It plays plans (see `model_plan`; `model_script` says which) and remembers its c
     POST /_fake/on        {plans, system, prompt, body}  plans by the conversation, see `model_script.Rule`
     POST /_fake/titles    {field: value}       change the plan for calls that are to name a session
     POST /_fake/door      {field: value}       whose keys are taken, see `model_door.Door`
+    POST /_fake/window    {"tokens": number}   refuse requests that do not fit
     POST /_fake/release   {"gates": [name, …]} let calls pass
     POST /_fake/reset                          forget everything
 
@@ -134,6 +135,8 @@ class ModelServer(Script):
         super().__init__(Plan())
         self.count = self.listings = 0
         self.door = Door()
+        self.window = None
+        self.refused_as_too_long = 0
         self.calls.clear()
         self.title_calls.clear()
         self._gates.clear()
@@ -193,6 +196,8 @@ class ModelServer(Script):
                 self.door = Door(**body)
             case "titles":
                 self.titles = self.titles.changed(body)
+            case "window":
+                self.window = body["tokens"]
             case "release":
                 for gate in body["gates"]:
                     self.release(gate)
@@ -212,6 +217,7 @@ class ModelServer(Script):
             "count": self.count,
             "listings": self.listings,
             "refused": self.door.refused,
+            "refused_as_too_long": self.refused_as_too_long,
             "calls": calls,
             "title_calls": titles,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple, Protocol
 
 from kedge.config.schema import WireName
@@ -54,3 +55,8 @@ def environ(wire: WireName, models: Served, key: str, model: str = "tester") -> 
 def conversation(body: dict[str, Any]) -> list[Any]:
     """What was said, in a request of any wire."""
     return next(body[way.conversation] for way in WAYS.values() if way.conversation in body)
+
+
+def prompt_text(body: dict[str, Any]) -> str:
+    """What a request of the chat wire says to the model, without its end: the next request can go on from there."""
+    return json.dumps({"tools": body["tools"], "messages": body["messages"]})[: -len("]}")]
