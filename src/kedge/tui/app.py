@@ -60,7 +60,7 @@ class KedgeApp(App[int]):
         self.problem: SpawnRefused | None = None  # why no server could be started
         self._terminal_info = terminal_info
         self._announcer = Announcer(self)
-        self._keys = KeyQueue(self, self._handle_input)
+        self._keys = KeyQueue(self, self._handle_input, self.chat.requests.offer_focus)
         self._syncing: asyncio.Task[None] | None = None
 
     def get_default_screen(self) -> ChatScreen:

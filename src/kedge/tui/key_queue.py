@@ -23,9 +23,12 @@ Input = events.Key | events.Paste
 
 
 class KeyQueue:
-    def __init__(self, app: App[Any], handle: Callable[[Input], Awaitable[None]]) -> None:
+    """`handle` begins with a key; `settled` is called when it has had its effect."""
+
+    def __init__(self, app: App[Any], handle: Callable[[Input], Awaitable[None]], settled: Callable[[], None]) -> None:
         self._app = app
         self._handle = handle
+        self._settled = settled
         self._waiting: deque[Input] = deque()
         self._working: asyncio.Task[None] | None = None
 
@@ -45,6 +48,7 @@ class KeyQueue:
             while self._waiting:
                 await self._handle(self._waiting.popleft())
                 await self._settle()
+                self._settled()
         except Exception as error:  # noqa: BLE001 - as Textual handles the errors of all handlers
             self._app._handle_exception(error)  # pyright: ignore[reportPrivateUsage]
         finally:

@@ -91,12 +91,14 @@ class RequestDialogs:
     def note_key(self) -> None:
         """Called for every key and paste, before anything handles it."""
         self._last_key_at = time.monotonic()
-        if self.permission is not None and not self.permission.is_in_use:
-            self.offer_focus()
 
     def offer_focus(self) -> None:
-        """Give the keys to a permission request as soon as the prompt is empty and the keyboard was quiet."""
-        self._screen.call_after_quiet(self._give_focus, self._last_key_at + dialogs.QUIET_S - time.monotonic())
+        """Give the keys to a permission request as soon as the prompt is empty and the keyboard was quiet.
+
+        Called when a key has had its effect, and when a request or the screen is shown.
+        """
+        if self.permission is not None and not self.permission.is_in_use:
+            self._screen.call_after_quiet(self._give_focus, self._last_key_at + dialogs.QUIET_S - time.monotonic())
 
     def _give_focus(self) -> None:
         screen, dialog = self._screen, self.permission
