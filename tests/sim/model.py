@@ -196,10 +196,6 @@ class Model:
         )
         assert run.attempt <= MAX_ATTEMPTS, f"{run.run_id} is tried {run.attempt} times"
 
-    def _is_started(self, run: Run) -> bool:
-        """Whether the living server works on it."""
-        return self._started_in.get(run.merged_into or run.run_id) == len(self._lives) - 1
-
     def _waited(self, before: Run, run: Run) -> None:
         """P13: one wait at a time, never shorter than it was told."""
         assert run.attempt == before.attempt, f"{run.run_id} counts its wait as attempt {run.attempt}"

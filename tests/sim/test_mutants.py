@@ -12,7 +12,7 @@ MUTANTS = {
     for mutants in (mutants_of_runs, mutants_of_events, mutants_of_undo)
     for mutant in mutants.MUTANTS
 }
-MAX_EPISODES = 100  # most are found in the first ten
+MAX_EPISODES = 200  # most are found in the first ten
 
 pytestmark = pytest.mark.timeout(180)  # all of it is work, not waiting: a busy machine only makes it longer
 

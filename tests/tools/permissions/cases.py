@@ -421,6 +421,8 @@ WRAPPERS: dict[str, Cases] = {
         ("time PATH=. ls", "sandbox"),
         ("time -p x= rm a.txt", "ask"),
         ("time -p ls", "runs"),
+        ("time coproc rm a.txt", "ask"),
+        ("time -p coproc rm a.txt", "ask"),
         ("time rm a.txt", "ask"),
         ("time ! ls", "ask"),  # bash reads `!` after `time` in several ways
         ("time -p ! rm a.txt", "ask"),

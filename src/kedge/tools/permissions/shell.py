@@ -180,6 +180,8 @@ class _Reader:
         if not raw or (raw.isdecimal() and self._text[self._at : self._at + 1] in ("<", ">")):
             raise NotPlain  # `<(…)`, `<>`, a number that may name a descriptor
         if self._words:
+            if raw in _REFUSED_NAMES and self._is_after_time():
+                raise NotPlain
             self._words.append(word)
         elif _ASSIGNMENT.match(raw):
             if not word.is_literal:
@@ -193,6 +195,10 @@ class _Reader:
             self._read_for()
         else:
             self._words.append(word)
+
+    def _is_after_time(self) -> bool:
+        """Whether bash reads keywords here, because `time` is one."""
+        return len(self._words) <= 2 and [word.text for word in self._words] in (["time"], ["time", "-p"])
 
     def _read_for(self) -> None:
         """Read `for name in words`, up to the `;` or the newline before its `do`."""
