@@ -247,7 +247,7 @@ def test_old_large_results_are_shortened_when_the_window_is_half_full() -> None:
 
 def test_a_command_is_not_to_be_repeated_where_its_output_is_in_a_file() -> None:
     history, _ = play([45_000] * 6, model(100_000))
-    output = f"{'x' * 20_000}\n[… All of it is in /data/output-0123abcd.txt …]\n{'y' * 20_000}"
+    output = f"{'x' * 20_000}\n[… All of it is in /data/output-0123abcd.txt: use view …]\n{'y' * 20_000}"
     history[2] = message(2, "tool", ToolResult("c0", "bash", output, False))
     (old, *_) = contents_of(fit_request(StepRequest(system=SYSTEM, history=history), model(100_000)).history)
     assert "/data/output-0123abcd.txt" in old

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,20 @@ WORDS = [*"{}[]`\"':, <>/\n", "name", "view", "arguments", "tool_call", "path", 
 def test_no_text_breaks_the_search(text: str) -> None:
     for name, _ in find_text_calls(text, BY_NAME):
         assert name in BY_NAME
+
+
+@pytest.mark.parametrize(
+    "text", ["a{}b}}", "```{}```", "<tool_call>{}}}", "<function=bash>{}>", "a[ARGS]{{}}{}x}}", '{{"name":{}}}']
+)
+@pytest.mark.parametrize("space", [" ", "\n"])
+def test_a_long_run_of_white_space_does_not_stop_the_server(text: str, space: str) -> None:
+    began = time.process_time()
+    assert find_text_calls(text.format(space * 200_000), BY_NAME) == []
+    assert time.process_time() - began < 5  # quadratic time takes minutes
+
+
+def test_half_a_surrogate_pair_is_no_call() -> None:
+    assert find_text_calls('{"name":"bash","arguments":{"command":"echo \\ud83d"}}', BY_NAME) == []
 
 
 def test_a_tool_that_is_not_offered_is_not_called() -> None:

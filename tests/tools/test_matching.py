@@ -163,6 +163,15 @@ def test_numbers_that_are_in_the_file_stay() -> None:
         find_match("one\ntwo\n", number("one\ntwo"), "     1\tone\nnew", replace_all=False, shown="f")
 
 
+def test_a_column_of_numbers_is_not_taken_for_line_numbers() -> None:
+    text = "id\tname\n1\tfoo\n"
+    match = find_match(text, "     2\t1\tfoo", "1\tfoo2", replace_all=False, shown="a.tsv")
+    [(start, end, new)] = match.spans
+    assert text[:start] + new + text[end:] == "id\tname\n1\tfoo2\n"
+    with pytest.raises(ToolError):
+        find_match("a = 3\nabc\n", "3\tabc", "3\txyz", replace_all=False, shown="a.py")
+
+
 def test_tabs_for_spaces_are_forgiven_only_where_every_line_agrees() -> None:
     assert applied("\tif x:\n\t\ty\n", "if x:\n\ty", "if z:\n\ty") == "\tif z:\n\t\ty\n"
     with pytest.raises(ToolError, match="not in f"):

@@ -202,7 +202,7 @@ def _shorten_result(result: ToolResult, kept_chars: int) -> str:
             return result.content
     head, tail = cut_at_lines(content, kept_chars * 3 // 4, kept_chars // 4)
     if (saved := SAVED_OUTPUT.search(content)) is not None:
-        again = f"All of it is in {saved[0]}: use view with an offset, or grep."
+        again = f"All of it is in {saved[1]}: use view with an offset, or grep."
     else:
         again = f"Call {result.name} again if you need it."
     cut = len(content) - len(head) - len(tail)

@@ -68,7 +68,9 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         if retry_after_s is not None and retry_after_s > self.max_retry_after_s:
             return retry_after_s + self.random()
         shortest_s, longest_s = self.network_wait_s if reason == "network" else self.limit_wait_s
-        return max(min(max(waited_s, shortest_s), longest_s), retry_after_s or 0.0)
+        if retry_after_s is not None:
+            return max(retry_after_s, shortest_s)
+        return min(max(waited_s, shortest_s), longest_s)
 
 
 # Errors that are not temporary, but only this model's or its provider's.

@@ -26,14 +26,15 @@ MAX_CALLS = 20
 MAX_CHARS = 1_000_000
 
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-_END_TOKENS = re.compile(r"(?:\s*(?:<\|(?:eom_id|eot_id|im_end|end|endoftext|return|call)\|>|</s>))+\Z")
+_END_TOKEN = re.compile(r"(?:<\|(?:eom_id|eot_id|im_end|end|endoftext|return|call)\|>|</s>)\Z")
 # Words that some models write before a list of calls or a single one.
 _PREFIX = re.compile(r"(?:<\|python_tag\|>|<\|tool_call\|>|\[TOOL_CALLS\]|functools(?=\s*\[))\s*")
-_FENCE = re.compile(r"```[a-zA-Z_]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
-_TAG = re.compile(r"<(tool_call|tools|tool|function_call|tool_use)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
-_FUNCTION = re.compile(r"<function=([\w.-]+)>\s*(.*?)\s*(?:</function>|\Z)", re.DOTALL)  # Llama, Qwen3-Coder
+# No white space before the ends: in a long run of it the time would be quadratic.
+_FENCE = re.compile(r"```[a-zA-Z_]*+[ \t]*+\n(.*?)```", re.DOTALL)
+_TAG = re.compile(r"<(tool_call|tools|tool|function_call|tool_use)>(.*?)(?:</\1>|\Z)", re.DOTALL)
+_FUNCTION = re.compile(r"<function=([\w.-]+)>(.*?)(?:</function>|\Z)", re.DOTALL)  # Llama, Qwen3-Coder
 _PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-_MISTRAL = re.compile(r"(?:\[TOOL_CALLS\])?\s*([\w.-]+)\s*\[ARGS\]\s*(\{.*?\})\s*(?=\[TOOL_CALLS\]|\Z)", re.DOTALL)
+_MISTRAL = re.compile(r"(?:\[TOOL_CALLS\])?\s*+([\w.-]++)\s*+\[ARGS\]\s*+(\{.*?\})\s*+(?=\[TOOL_CALLS\]|\Z)", re.DOTALL)
 
 _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
 _INPUTS = ("arguments", "parameters", "input", "args", "params", "tool_input", "action_input")
@@ -60,7 +61,9 @@ def find_text_calls(text: str, tools: Mapping[str, Tool]) -> list[TextCall]:
     """Return the calls that the whole answer consists of; none if it is anything else."""
     if len(text) > MAX_CHARS:
         return []
-    text = _END_TOKENS.sub("", text.strip())
+    text = text.strip()
+    while end := _END_TOKEN.search(text, max(len(text) - 20, 0)):
+        text = text[: end.start()].rstrip()
     text = _THINKING.sub("", text, count=1).strip() if text.startswith("<think") else text
     if not text.endswith(("}", "]", "`", ">")):  # the common case: an answer in words
         return []
@@ -73,7 +76,7 @@ def find_text_calls(text: str, tools: Mapping[str, Tool]) -> list[TextCall]:
             written = msgspec.json.encode(given).decode()
             decode_params(tool, written)
             calls.append(TextCall(tool.name, written))
-    except (_NotACall, ToolError, RecursionError):
+    except (_NotACall, ToolError, RecursionError, UnicodeError):
         return []
     return calls
 
@@ -96,7 +99,7 @@ def _read_calls(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             return
     if found := _match_all(_FUNCTION, text):
         for each in found:
-            yield each[1], _read_function_input(each[2])
+            yield each[1], _read_function_input(each[2].strip())
         return
     for value in _read_values(text):
         yield from _read_value(value)

@@ -248,8 +248,9 @@ def _cut(content: str, scope: ToolScope) -> str:
     """Return the beginning and the end of a long text, in whole lines, and where the rest is."""
     if len(content) <= scope.max_result_chars:
         return content
-    if (saved := SAVED_OUTPUT.search(content)) is not None:
-        where = f"All of the output is in {saved[0]}: use view with an offset, or grep."
+    saved = SAVED_OUTPUT.search(content)
+    if saved is not None and Path(saved[1]).parent == scope.scratch:
+        where = f"All of the output is in {saved[1]}: use view with an offset, or grep."
     else:
         # The same result has the same name: it must be recognized when it repeats.
         file = OutputFile(scope.scratch, compute_digest(content.encode())[:8])

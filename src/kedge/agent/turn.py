@@ -106,6 +106,7 @@ class _Turn:
         self._schema = schema
         self._falls_back = falls_back
         self._base: _TurnBase | None = None
+        self._judge: Judge | None = None
         self._setup: _TurnSetup | None = None
 
     async def run(self) -> None:
@@ -246,7 +247,8 @@ class _Turn:
             sees_images=endpoint.info.images,
         )
         scope.max_result_chars = min(max_result_chars(endpoint.info), MAX_CHARS)  # also bounds instruction files
-        judge = await _create_judge(ctx, scope)
+        # The same after a change of model: it knows what the user has allowed meanwhile.
+        judge = self._judge = self._judge or await _create_judge(ctx, scope)
         scope.is_hidden = judge.is_hidden
         scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
         tools = self._select_tools(endpoint.info)

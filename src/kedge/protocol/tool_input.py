@@ -90,7 +90,7 @@ _PARAM_ALIASES = {
     for where, names in _PARAM_NAMES.items()
 }
 _SEPARATORS = re.compile(r"[^a-z0-9]")
-_FENCE = re.compile(r"```[a-zA-Z_]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_FENCE = re.compile(r"```[a-zA-Z_]*+[ \t]*+\n(.*)```", re.DOTALL)
 # A string without an end reaches to the end of the text, so that the time is linear.
 _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.?)*+"?|,(?=\s*[}\]])', re.DOTALL)
 

@@ -60,7 +60,18 @@ def test_the_suggested_rules(bench: Bench, command: str, rules: tuple[str, ...])
     assert decision.rules == tuple(rule.replace("WORKSPACE", str(bench.workspace)) for rule in rules)
 
 
-@pytest.mark.parametrize(("command", "rules"), SUGGESTED)
+# Other code in each directory: allowed for a session, never for all directories.
+LOCAL = ("bash script.sh", "python -m build --wheel", "python x.py", "./build.sh fast")
+
+
+@pytest.mark.parametrize("command", LOCAL)
+def test_a_script_of_the_workspace_is_not_always_allowed(bench: Bench, command: str) -> None:
+    decision = bench.decide(bench.judge(), command)
+    assert isinstance(decision, Ask)
+    assert (len(decision.rules), decision.always_rules) == (1, ())
+
+
+@pytest.mark.parametrize(("command", "rules"), [each for each in SUGGESTED if each[0] not in LOCAL])
 def test_what_is_always_allowed_is_no_wider_and_holds_for_one_file(
     bench: Bench, command: str, rules: tuple[str, ...]
 ) -> None:

@@ -88,7 +88,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         always = [reason.always_rule or rule for reason, rule in zip(needed, rules, strict=False)]
         if len(rules) < len(needed):
             rules = []
-        if not rules or max(map(len, always)) > MAX_RULE_CHARS:
+        if not rules or max(map(len, always)) > MAX_RULE_CHARS or any(map(_depends_on_directory, always)):
             always = []
         label = "; ".join(unique)
         label = label if len(label) <= MAX_LABEL_CHARS else label[: MAX_LABEL_CHARS - 1] + "…"
@@ -250,6 +250,18 @@ def rule_for_command(command: Command) -> str | None:
     if (name in _INTERPRETERS or name in PYTHON_NAMES) and not _is_script(command) and not _is_module(command):
         return None
     return f"bash({' '.join(quote_word(word.text or '') for word in words)})"
+
+
+def _depends_on_directory(rule: str) -> bool:
+    """Whether the rule is for a program, script or module that is another one in each workspace."""
+    if not rule.startswith("bash("):
+        return False
+    program, _, rest = rule[len("bash(") : -1].partition(" ")
+    if "/" in program and not program.startswith("/"):
+        return True
+    name = program.rpartition("/")[2]
+    is_interpreter = name in _INTERPRETERS or name in PYTHON_NAMES
+    return is_interpreter and not rest.startswith("/") and not rest.endswith(" *")
 
 
 def rule_for_read(path: str, roots: Roots) -> str:

@@ -23,8 +23,8 @@ MAX_BYTES = 256 * 1024 * 1024  # of one command
 MAX_DIRECTORY_BYTES = 1024 * 1024 * 1024  # of one session; the oldest files are deleted first
 _BUFFERED_CHARS = MAX_SHOWN_CHARS  # shorter output needs no file: the model sees all of it
 
-# The name of a file with a whole output, in the text of a result.
-SAVED_OUTPUT = re.compile(r"/\S*/output-[0-9a-f]{8}\.txt")
+# The name of a file with a whole output, in the sentence of a result that says so.
+SAVED_OUTPUT = re.compile(r"(?:is|are) in (/[^\n]{0,1000}?/output-[0-9a-f]{8}\.txt): use view")
 
 # Escape sequences of terminals: CSI, OSC and other strings, two-character ones. Compiled at the first use.
 _ESCAPE = (

@@ -30,7 +30,7 @@ MAX_PLACES = 100_000
 # Of lines that differ only in white space, at all their places: half a second.
 MAX_CHECKED_CHARS = 5_000_000
 
-_NUMBERED = re.compile(r"^ {0,5}(\d{1,9})\t", re.MULTILINE)  # as `view` shows a line
+_NUMBERED = re.compile(r"^(?=[ \d]{6})( *\d{1,9})\t", re.MULTILINE)  # as `view` shows a line: in six columns or more
 _NUMBERS_NOTE = "The line numbers of view were removed."
 
 Span = tuple[int, int, str]  # start, end, new text
@@ -60,7 +60,7 @@ def find_match(text: str, old: str, new: str, *, replace_all: bool, shown: str, 
     places = _find_all(text, old, shown)
     if not places and (stripped := _strip_line_numbers(old)) is not None:
         match = find_match(
-            text, stripped, _strip_like_old(new), replace_all=replace_all, shown=shown, is_exact=is_exact
+            text, stripped, _strip_like_old(old, new), replace_all=replace_all, shown=shown, is_exact=is_exact
         )
         return Match(match.spans, f"{_NUMBERS_NOTE} {match.note}".rstrip())
     if len(places) > 1 and not replace_all:
@@ -90,11 +90,12 @@ def _strip_line_numbers(old: str) -> str | None:
     return _NUMBERED.sub("", old)
 
 
-def _strip_like_old(new: str) -> str:
-    """Return `new` without line numbers, for an `old` that had them."""
+def _strip_like_old(old: str, new: str) -> str:
+    """Return `new` without line numbers, for an `old` that had them. Other numbers than those of `old` are text."""
     lines = [line for line in new.split("\n") if line.strip()]
-    numbered = sum(_NUMBERED.match(line) is not None for line in lines)
-    if numbered in (0, len(lines)):
+    found = [match for line in lines if (match := _NUMBERED.match(line))]
+    first = _NUMBERED.match(old)
+    if not found or (len(found) == len(lines) and first is not None and int(found[0][1]) == int(first[1])):
         return _NUMBERED.sub("", new)
     raise ToolError(
         "Some lines of new_string begin with the line numbers of view, and others do not.",

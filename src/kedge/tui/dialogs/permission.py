@@ -311,7 +311,7 @@ def list_choices(request: PermissionRequest) -> list[Choice]:
 
 def _are_paths(rules: Any) -> bool:
     """Whether all rules name files by their absolute paths, so that they mean the same in every directory."""
-    return all(str(rule).startswith(("edit(/", "view(/")) for rule in rules)
+    return all(str(rule).startswith(("edit(/", "edit(~/", "view(/")) for rule in rules)
 
 
 def describe_request(request: PermissionRequest) -> tuple[str, str]:
