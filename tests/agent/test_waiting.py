@@ -107,7 +107,7 @@ async def test_a_limit_that_lasts_longer_than_a_run_waits_fails_at_once(
     assert end.error is not None
     assert "the limit resets" in end.error
     assert "in 2 h" in end.error
-    assert f"agent.max_wait_s is {15 if max_wait_s is None else 10} min" in end.error
+    assert f"agent.max_wait_s ({15 if max_wait_s is None else 10} min)" in end.error
     assert len(model_server.calls) == 1
 
 
@@ -136,7 +136,7 @@ async def test_waits_in_vain_end_the_run_after_the_longest_time(driver: Driver, 
     end = await wait_in_vain(driver, "r")
     assert end.code == "rate_limited"
     assert end.error is not None
-    assert "agent.max_wait_s is 16 min 40 s" in end.error
+    assert "agent.max_wait_s (16 min 40 s)" in end.error
     assert driver.kedge.clock() - began == pytest.approx(1000, rel=0.1)
 
 

@@ -94,7 +94,7 @@ def test_a_limit_that_is_too_long_for_a_script_fails_at_once(home: Home) -> None
         result = project.run(asking(**LIMITED, retry_after="7200"))
         assert (result.code, result.out) == (1, ""), result
         assert "the limit resets" in result.err
-        assert "agent.max_wait_s is 15 min" in result.err
+        assert "agent.max_wait_s (15 min)" in result.err
 
 
 def test_a_killed_server_is_followed_by_one_that_waits_on_and_finishes(home: Home) -> None:

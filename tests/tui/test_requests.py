@@ -85,9 +85,25 @@ async def test_always_allow_writes_the_rule_that_is_shown(served: Home, tmp_path
     async with kedge(tmp_path) as ui:
         await ask(ui, bash(served, "allow for good", "touch good", "touch good"))
         await ui.shows(f"{permission.ALWAYS_LABEL}, in every directory: bash(touch good)")
-        await ui.press("w")
+        await ui.press("w", "enter")
         await ui.shows("THE-END")
         assert "bash(touch good)" in (served.config_dir / "kedge" / "config.toml").read_text()
+
+
+async def test_a_word_that_was_typed_leaves_no_choice_selected(
+    served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(permission, "HOLD_S", 600.0)  # also a slow machine types a word
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "typed into", "touch typed"))
+        dialog = ui.app.screen.query_one(permission.PermissionDialog)
+        await ui.press(*"wait")
+        assert ui.app.chat.editor.text == "wait"
+        await ui.press("f2", "enter")
+        assert dialog.is_in_use
+        assert not (tmp_path / "typed").exists()
+        await ui.press("a", "enter")
+        await ui.shows("THE-END")
 
 
 async def test_deny_with_a_reason_and_the_turn_goes_on(served: Home, tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ class RunLimits:
         day = (await self._ctx.day_cost()).day
         reached = math.floor(cost / limit + 1e-9) * limit
         until = reached + limit
+        amounts = f"Once: up to {dollars(until)}. For this session: no limit"
         answer = await self._ctx.ask_permission(
             "",
             code,
@@ -137,7 +138,7 @@ class RunLimits:
                 "limit": limit,
                 "until": until,
                 **({"day": day} if code == "max_cost_day" else {}),
-                "notes": [f"{_NAMES[code]} cost {dollars(cost)}", "for this session: without this limit"],
+                "notes": [f"{_NAMES[code]} cost {dollars(cost)}. {amounts}"],
             },
         )
         if answer.action == "allow" and code == "max_cost_day":

@@ -220,10 +220,11 @@ def _is_answer_of(provider: str, message: Message) -> bool:
 
 
 def _explain_end(retry: RetryPolicy, waited_s: float, now: float, is_end_known: bool, wait_s: float) -> str:
-    most = f"agent.max_wait_s is {describe_period(retry.max_wait_s)}"
+    most = f"agent.max_wait_s ({describe_period(retry.max_wait_s)})"
     if is_end_known:
-        return f"the limit resets {_describe_time(now + wait_s, now)}, in {describe_period(wait_s)}; {most}"
-    return f"waited for {describe_period(waited_s)}; {most}"
+        resets = f"the limit resets {_describe_time(now + wait_s, now)}, in {describe_period(wait_s)}"
+        return f"{resets}, which is longer than {most}: run it again then"
+    return f"waited for {describe_period(waited_s)}, the most that {most} allows"
 
 
 def _describe_time(time_s: float, now: float) -> str:

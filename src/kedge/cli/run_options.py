@@ -28,7 +28,7 @@ Send a prompt and print the answer. Standard input from a pipe or a file is put 
       --max-cost DOLLARS  fail when the run has cost that much
       --mode MODE         what the agent may do without asking: plan, ask, auto-edit or yolo
       --allow RULE        allow what this rule matches, like 'bash(git *)'; can be repeated
-      --deny RULE         deny what this rule matches, whatever else allows it; can be repeated
+      --deny RULE         deny what this rule matches, in every mode but yolo; can be repeated
   -y, --yes               allow everything the agent asks for in this run
   -q, --quiet             print only the answer and errors
       --stream            print text as it is written (--no-stream: only the answer, at the end)

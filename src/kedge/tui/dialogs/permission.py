@@ -127,7 +127,8 @@ class PermissionDialog(Vertical, can_focus=True):
         self._show_footer(is_focused=True)
 
     def on_blur(self) -> None:
-        self._release()
+        if self._release() or not self.reason.display:
+            self._list.select(None)
         self._show_footer(is_focused=False)
 
     # keys
@@ -151,13 +152,16 @@ class PermissionDialog(Vertical, can_focus=True):
         held = self._release()
         char = event.character if event.is_printable else None
         if char is not None and (held or not self.has_focus):  # not has_focus: typed on, the editor has it by now
+            self._list.select(None)  # the held letter was text: no later Enter may confirm its choice
             self._write(held + char)
             return True
         can_scroll = self._subject.max_scroll_y > 0
         match event.key:
             case "enter":
                 self._confirm()
-            case "escape" if not held:
+            case "escape" if held:
+                self._list.select(None)
+            case "escape":
                 self._answer(None)
             case "right" | "tab":
                 self._list.move(+1)
@@ -191,8 +195,13 @@ class PermissionDialog(Vertical, can_focus=True):
         held = self._release()
         if held == "v":
             cast("DiffView", self._subject).toggle_split()
-        elif held:  # else more text came just before
+        elif held and not self._needs_enter():  # not held: more text came just before
             self._confirm()
+
+    def _needs_enter(self) -> bool:
+        """Whether the selected choice changes the configuration: a letter alone only selects it."""
+        selected = self._list.selected
+        return selected is not None and self._choices[selected].action == "allow_always"
 
     def _release(self) -> str:
         held, self._held = self._held, ""
@@ -203,7 +212,9 @@ class PermissionDialog(Vertical, can_focus=True):
 
     def on_paste(self, event: events.Paste) -> None:
         event.stop()
-        self._write(self._release() + event.text)
+        held = self._release()
+        self._list.select(None)
+        self._write(held + event.text)
 
     def scroll_text(self, how: str) -> None:
         """Scroll the command or diff: `up`, `down`, `page_up`, `page_down`, `home` or `end`."""
@@ -247,7 +258,7 @@ class _ChoiceList(Vertical):
     def compose(self) -> ComposeResult:
         yield from self._lines
 
-    def select(self, index: int) -> None:
+    def select(self, index: int | None) -> None:
         self.selected = index
         for at, line in enumerate(self._lines):
             line.draw(is_selected=at == index)
