@@ -422,7 +422,7 @@ WRAPPERS: dict[str, Cases] = {
         ("time -p x= rm a.txt", "ask"),
         ("time -p ls", "runs"),
         ("time coproc rm a.txt", "ask"),
-        ("time -p coproc rm a.txt", "ask"),
+        ("time -p time coproc rm a.txt", "ask"),
         ("time rm a.txt", "ask"),
         ("time ! ls", "ask"),  # bash reads `!` after `time` in several ways
         ("time -p ! rm a.txt", "ask"),

@@ -198,7 +198,7 @@ class _Reader:
 
     def _is_after_time(self) -> bool:
         """Whether bash reads keywords here, because `time` is one."""
-        return len(self._words) <= 2 and [word.text for word in self._words] in (["time"], ["time", "-p"])
+        return all(word.text in ("time", "-p") for word in self._words)
 
     def _read_for(self) -> None:
         """Read `for name in words`, up to the `;` or the newline before its `do`."""
