@@ -85,9 +85,10 @@ async def server() -> AsyncGenerator[Server]:
     server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(LIMIT_S), listener:
         yield server
-        for task in filter(None, server.tasks):
+        tasks = [task for task in server.tasks if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.sleep(0.01)  # for the transports to close
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     attempts: int = 5
     first_delay_s: float = 0.5
     max_delay_s: float = 8.0
-    # A provider that asks for a longer delay enforces a limit: the run waits for it, and everybody is told.
+    # A longer delay is a limit of the provider: the run waits for it, and its clients see `waiting`.
     max_retry_after_s: float = 60.0
     max_wait_s: float = 0.0  # how long a run waits without an answer; 0: it fails instead
     falls_back: bool = False  # raise `ModelUnavailable` instead of waiting or failing: there may be another model

@@ -48,7 +48,7 @@ MAX_OUTPUT_TOKENS = 16_000
 _SHORT_SHARE = 0.1  # of the context window
 ENOUGH_TOKENS = 1_024  # for a short summary
 MIN_OUTPUT_TOKENS = 256  # less is useless
-_SHORT_TOKENS = 4_000  # a model that may write less is told so
+_SHORT_TOKENS = 4_000  # below this the request for a summary names the limit
 _FACTS_SHARE = 4  # facts take at most this part of the room in the context window
 
 _NOTICES: dict[SummaryReason, str] = {

@@ -96,7 +96,7 @@ class SessionSurroundings:
         return cls(ctx, msgspec.json.decode(stored, type=Surroundings), current, notes)
 
     async def note_changes(self, history: Sequence[Message]) -> None:
-        """Store a note with the prompt or summary at the end of the conversation if the model must be told something.
+        """Store a note with the last prompt or summary if something changed since the model last learned it.
 
         Earlier messages get none: their place in the provider's cache would be lost.
         """

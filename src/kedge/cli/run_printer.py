@@ -178,7 +178,7 @@ def _suggest_options(denied: list[Denial], command: str) -> str:
 
 
 def _option_for(rule: str) -> str | None:
-    """None for a rule that nobody could type or read."""
+    """Return the option that allows a rule, quoted for a shell; None if the rule cannot be printed or is too long."""
     import shlex
 
     if rule == "edit(**)":  # the mode leaves out files that other programs obey; the rule would not

@@ -143,7 +143,7 @@ class RunView:
 
 
 class Denial:
-    """A denied permission. `by_user`: a person denied it, and not the run that nobody watches."""
+    """A denied permission. `by_user`: a person denied it; otherwise the run had no person to ask."""
 
     def __init__(self, description: str, rules: list[str], *, by_user: bool = False, no_sandbox: bool = False) -> None:
         self.description = description  # of the action, in one line
@@ -225,7 +225,7 @@ _WAITS = {"rate_limit": "the rate limit", "usage_limit": "the usage limit", "ove
 
 def describe_waiting(reason: str, until: float, provider: str | None = None) -> str:
     """What a run waits for, in a few words: "waiting for the rate limit of openai until 14:35"."""
-    if reason == "network":  # its next try is soon, but nobody knows when the network is back
+    if reason == "network":  # `until` is only the next try: the end of the outage is unknown
         return f"waiting for the network: {provider or 'the model'} cannot be reached"
     of = f" of {provider}" if provider else ""
     return f"waiting for {_WAITS.get(reason, 'the provider')}{of} until {format_time(until)}"

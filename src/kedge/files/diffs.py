@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from kedge.files.blobs import Blobs
 from kedge.files.states import State
 
-MAX_DIFF_CHARS = 400_000  # what people approve is shown whole; more than this nobody reads
+MAX_DIFF_CHARS = 400_000  # longer diffs are cut, with a line that says so
 MAX_RESULT_CHARS = 20_000  # in a tool result
 MAX_DIFF_LINES = 20_000  # more lines are not compared: all old ones count as removed, all new ones as added
 MAX_STEPS = 5_000_000  # of the comparison: a second at most; rewriting a real file of 8,000 lines takes under a million

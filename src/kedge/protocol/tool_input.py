@@ -134,7 +134,7 @@ def parse_tool_input(text: str) -> dict[str, Any] | None:
 
 
 def correct_params(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the input of a call with the tool's own names for its parameters, where it is certain what is meant."""
+    """Return the input of a call with the tool's own parameter names, where a name can mean only one of them."""
     params = _rename(given, _PARAM_ALIASES.get(tool, {}))
     for name, value in params.items():
         aliases = _PARAM_ALIASES.get(f"{tool}.{name}")

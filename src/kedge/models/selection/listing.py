@@ -138,7 +138,7 @@ class _Offer(NamedTuple):
     is_usable: bool
     why: str
     models: Mapping[str, Source]
-    windows: Mapping[str, int | None] = {}  # that the server told
+    windows: Mapping[str, int | None] = {}  # by model, as the server reported them
 
     @property
     def names(self) -> list[str]:

@@ -132,7 +132,7 @@ def list_sessions(db: sqlite3.Connection, workspace_id: str, query: str, limit: 
 
 
 def keep_surroundings(tx: Transaction, claim: Claim, body: bytes) -> bytes:
-    """Store what the session first saw of its surroundings; returns what is stored, which never changes."""
+    """Store the surroundings of a session if it has none yet; return the stored ones, which never change."""
     claimed_run(tx, claim)
     tx.execute(
         "INSERT INTO surroundings (session_id, workspace_id, body) VALUES (?, ?, ?)"

@@ -238,7 +238,7 @@ class SqliteStore:
     async def append_agent_event(self, claim: Claim, event: AgentEvent) -> None:
         await self._writer.write("agent_event", messages.append_agent_event, claim, event)
 
-    # what the model is told beside the conversation
+    # surroundings and notes that requests to the model contain
 
     async def keep_surroundings(self, claim: Claim, body: bytes) -> bytes:
         return await self._writer.write("keep_surroundings", sessions.keep_surroundings, claim, body)

@@ -56,7 +56,7 @@ def describe_permissions(judge: Judge, tools: Collection[str], sandbox: Sandbox,
 
 
 def explain_refusal(asked: Ask) -> str:
-    """Say what could not be approved in a run that nobody watches, and whether the rest would have been allowed."""
+    """Explain which parts were refused in an unattended run, and whether the rest would have been allowed."""
     named = list(asked.parts)
     if len(named) > MAX_PARTS:
         named = [*named[:MAX_PARTS], f"{len(named) - MAX_PARTS} more parts"]
