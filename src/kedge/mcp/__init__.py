@@ -1,0 +1,1 @@
+"""A client of MCP servers. Imported when a workspace has a server configured, and never before."""
