@@ -15,7 +15,15 @@ from tests.server.process import ROOT
 PAGE = ROOT / "docs" / "configuration.md"
 SCHEMA = ROOT / "docs" / "config.schema.json"
 MARK = "<!-- made from the schema by: python -m tests.config.reference_page -->\n"
-CHOSEN = {"keys": "ACTION", "providers": "NAME", "models": "MODEL", "headers": "HEADER", "extra_body": "FIELD"}
+CHOSEN = {
+    "keys": "ACTION",
+    "providers": "NAME",
+    "models": "MODEL",
+    "mcp": "SERVER",
+    "env": "VARIABLE",
+    "headers": "HEADER",
+    "extra_body": "FIELD",
+}
 FROM_REPOSITORY = {"yes": "yes", "stricter": "stricter", "no": "trusted"}
 
 

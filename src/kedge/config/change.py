@@ -32,7 +32,7 @@ def file_for_scope(scope: Scope, paths: ConfigPaths, directory: Path) -> Path:
 def set_in_file(file: Path, key: str, value: Any) -> None:
     """Set one key of a file, which is created if needed. Raises `CannotSet` or `BadConfig`."""
     path, leaf = _find_leaf(key)
-    if (problem := leaf.find_problem(value)) is not None and not _is_reference(leaf, value):
+    if (problem := leaf.find_problem(value)) is not None and not _depends_on_variables(leaf, value):
         raise CannotSet(f"{format_key(path)}: {problem}")
     _reject_secret(path, value)
     _change(file, lambda text: set_key(text, path, value))
@@ -140,7 +140,7 @@ def _find_leaf(key: str) -> tuple[tuple[str, ...], Leaf]:
             raise CannotSet(f"{format_key(path)}: {explain_unknown(path)}")
 
 
-def _is_reference(leaf: Leaf, value: Any) -> bool:
+def _depends_on_variables(leaf: Leaf, value: Any) -> bool:
     """Whether the value depends on variables, so that it can be validated only when they are expanded."""
     if leaf.has_rules and isinstance(value, list):
         rules = [each for each in cast("list[Any]", value) if not (isinstance(each, str) and referenced_names(each))]
@@ -149,10 +149,16 @@ def _is_reference(leaf: Leaf, value: Any) -> bool:
 
 
 def _reject_secret(path: tuple[str, ...], value: Any) -> None:
-    is_secret = path[-1] == "api_key" or ("headers" in path and SECRET_NAME.search(path[-1]))
-    if is_secret and not (isinstance(value, str) and _ONLY_REFERENCE.fullmatch(value.removeprefix("Bearer "))):
+    is_named = ("headers" in path or "env" in path) and SECRET_NAME.search(path[-1])
+    is_secret = path[-1] in ("api_key", "client_secret") or is_named
+    if is_secret and not (isinstance(value, str) and is_reference(value)):
         other = f", or set {format_key((*path[:-1], 'api_key_command'))}" if path[-1] == "api_key" else ""
         raise CannotSet(f"Do not store secrets in a file: set {format_key(path)} to '${{NAME}}', a variable{other}")
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text, perhaps a secret, is only `${NAME}`."""
+    return _ONLY_REFERENCE.fullmatch(text.removeprefix("Bearer ")) is not None
 
 
 def _change(file: Path, change: Callable[[str], str]) -> None:

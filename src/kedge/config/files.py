@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -50,7 +50,7 @@ class FileCache:
     def __init__(self) -> None:
         self._documents: dict[Path, tuple[Signature, Document]] = {}
 
-    def read(self, path: Path) -> Document | None:
+    def read(self, path: Path, parse: Callable[[Path, bytes], Document] | None = None) -> Document | None:
         """Return the current document of a file, or None if there is no such file."""
         try:
             current = _signature(path.stat())
@@ -63,7 +63,7 @@ class FileCache:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return None
             return _unusable(path, f"cannot be read: {error.strerror or error}", b"")
-        document = parse_document(path, content)
+        document = (parse or parse_document)(path, content)
         if time.time_ns() - max(signature[2:4]) > FRESH_NS:
             self._documents[path] = (signature, document)
         else:

@@ -1,8 +1,8 @@
 """Merge the layers of the configuration into one `Config`, with the origin of each value and the ignored keys.
 
 Later layers win: defaults, system, user, workspace files from the outermost to the innermost, variables. Tables are
-merged, values and lists replaced. Only `permissions.deny` and `sandbox.hidden` accumulate, so that no layer can undo
-what another forbids.
+merged, values and lists replaced; a `command` or `url` of an MCP server replaces its whole table. Only
+`permissions.deny` and `sandbox.hidden` accumulate, so that no layer can undo what another forbids.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import msgspec
 
 from kedge.config.environment import expand_references, has_references, read_variables
 from kedge.config.errors import BadConfig, Problem
-from kedge.config.files import ConfigPaths, Document, FileCache, Layer, workspace_files
+from kedge.config.files import ConfigPaths, Document, FileCache, Layer, parse_document, workspace_files
 from kedge.config.keys import Key, format_key
+from kedge.config.mcp import JSON_NAME, find_server_problem, parse_mcp_json
 from kedge.config.schema import Config
 from kedge.config.schema_tree import find_problems
 from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, why_ignored
@@ -75,6 +76,8 @@ class Loader:
         merge.add_trusted_file("user", self.paths.user, self._files.read(self.paths.user))
         merge.finish_user_layers()
         for path in workspace_files(directory):
+            mcp_json = path.with_name(JSON_NAME)
+            merge.add_mcp_json(mcp_json, self._files.read(mcp_json, parse_mcp_json))
             if path != self.paths.user:
                 merge.add_workspace_file(path, self._files.read(path))
         merge.add_variables()
@@ -82,11 +85,15 @@ class Loader:
 
     def state(self, directory: Path) -> tuple[tuple[str, bytes], ...]:
         """Return digests of a directory's files, to notice changes; empty files, perhaps half written, are left out."""
-        found = [document for path in self.candidates(directory) if (document := self._files.read(path)) is not None]
+        found = [document for path in self.candidates(directory) if (document := self._read(path)) is not None]
         return tuple((str(each.path), each.digest) for each in found if each.values or each.problems)
 
     def candidates(self, directory: Path) -> list[Path]:
-        return [*self.paths.system, self.paths.user, *workspace_files(directory)]
+        of_workspace = [each for path in workspace_files(directory) for each in (path.with_name(JSON_NAME), path)]
+        return [*self.paths.system, self.paths.user, *of_workspace]
+
+    def _read(self, path: Path) -> Document | None:
+        return self._files.read(path, parse_mcp_json if path.name == JSON_NAME else parse_document)
 
 
 class _Merge:
@@ -113,8 +120,7 @@ class _Merge:
         self._is_sandboxed = {self._users.sandbox.mode, *modes} != {"off"}
 
     def add_workspace_file(self, path: Path, document: Document | None) -> None:
-        # A sandboxed command can write this file: it must not be able to loosen its own sandbox.
-        trusted = not self._is_sandboxed and is_trusted(path.parent, self._users.trusted, self._home)
+        trusted = self._is_trusted(path)
         self._files.append(ConfigFile(str(path), "workspace", document is not None, trusted))
         if document is None:
             return
@@ -124,6 +130,22 @@ class _Merge:
         values = self._check(document, values)
         permitted = self._select(document, values, partial(why_ignored, users=self._users, is_trusted=trusted))
         self._add("workspace", document, permitted)
+
+    def add_mcp_json(self, path: Path, document: Document | None) -> None:
+        """Add the servers of a `.mcp.json`. What is wrong with it is reported, and no problem of the configuration."""
+        if document is None:
+            return
+        trusted = self._is_trusted(path)
+        self._files.append(ConfigFile(str(path), "workspace", exists=True, trusted=trusted))
+        if not trusted:
+            self._ignore(document, ("mcp",), NOT_TRUSTED)
+            return
+        self._ignored += [Ignored(each.where, each.line, each.key or "mcp", each.message) for each in document.problems]
+        self._add("workspace", document, document.values)
+
+    def _is_trusted(self, path: Path) -> bool:
+        # A sandboxed command can write this file: it must not be able to loosen its own sandbox.
+        return not self._is_sandboxed and is_trusted(path.parent, self._users.trusted, self._home)
 
     def add_variables(self) -> None:
         found, wrong = read_variables(self._env)
@@ -136,12 +158,21 @@ class _Merge:
         if self._problems:
             raise BadConfig(self._problems)
         config = msgspec.convert(self._values, Config)
+        for name, server in config.mcp.items():
+            if (problem := find_server_problem(name, server)) is not None:
+                key: Key = ("mcp", *problem[0])
+                origin = next((each for path, each in self._origins.items() if path[: len(key)] == key), Origin("user"))
+                self._problems.append(Problem(origin.name or "mcp", origin.line, format_key(key), problem[1]))
+        if self._problems:
+            raise BadConfig(self._problems)
         return Loaded(config, self._origins, tuple(self._ignored), tuple(self._files))
 
     def _check(self, document: Document, values: dict[str, Any]) -> dict[str, Any]:
         """Expand references and validate; return nothing if there are problems, which are recorded."""
         wrong: list[tuple[Key, str]] = []
-        values = expand_references(values, self._env, (), lambda key, why: wrong.append((key, why)))
+        servers = {name: each for name, each in values.items() if name == "mcp"}  # expanded when they are started
+        values = {name: each for name, each in values.items() if name != "mcp"}
+        values = expand_references(values, self._env, (), lambda key, why: wrong.append((key, why))) | servers
         unset = {key for key, _ in wrong}
         wrong += islice(((key, why) for key, why in find_problems(values) if key not in unset), MAX_PROBLEMS)
         file, line_of = str(document.path), document.layout.line_of
@@ -182,7 +213,9 @@ class _Merge:
             key = (*path, name)
             if isinstance(value, dict):
                 inner = into.get(name)
-                if not isinstance(inner, dict):
+                # A server with another command or address is another server: it gets no secrets of the earlier one.
+                is_other_server = len(key) == 2 and key[0] == "mcp" and not value.keys().isdisjoint(("command", "url"))
+                if is_other_server or not isinstance(inner, dict):
                     self._forget(key)
                     inner = into[name] = {}
                 self._merge(cast("dict[str, Any]", value), cast("dict[str, Any]", inner), key, origin_of)

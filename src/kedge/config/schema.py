@@ -180,6 +180,50 @@ class CredentialsConfig(_Table, frozen=True, kw_only=True):
     ] = 600
 
 
+class McpToolsConfig(_Table, frozen=True, kw_only=True):
+    """Which tools of an MCP server are offered."""
+
+    allow: Annotated[tuple[str, ...], Meta(description="tools to offer; `*` stands for any text")] = ("*",)
+    deny: Annotated[tuple[str, ...], Meta(description="tools to leave out, also if they are in `allow`")] = ()
+
+
+class McpOAuthConfig(_Table, frozen=True, kw_only=True):
+    """How to log in to an MCP server; servers without these settings are asked for them."""
+
+    client_id: Annotated[str | None, Meta(description="client id, if the server gave you one")] = None
+    client_secret: Annotated[
+        str | None, Meta(description="secret of that client; use `${NAME}` to take it from the environment")
+    ] = None
+    scopes: Annotated[
+        tuple[str, ...], Meta(description="scopes to ask for instead of those that the server names")
+    ] = ()
+
+    def __repr__(self) -> str:
+        return "McpOAuthConfig()"  # without the secret
+
+
+class McpServerConfig(_Table, frozen=True, kw_only=True):
+    """An MCP server: a program to start (`command`) or an address (`url`)."""
+
+    command: Annotated[str | None, Meta(description="program to start, which speaks MCP on its standard streams")] = (
+        None
+    )
+    args: Annotated[tuple[str, ...], Meta(description="arguments of the program")] = ()
+    env: Annotated[dict[str, str], Meta(description="variables of the program, besides those of Kedge's server")] = {}
+    cwd: Annotated[str | None, Meta(description="directory of the program; default: that of the workspace")] = None
+    url: Annotated[str | None, Meta(description="address: http(s)://HOST[:PORT][/PATH]")] = None
+    headers: Annotated[dict[str, str], Meta(description="extra headers of each request")] = {}
+    enabled: Annotated[bool, Meta(description="whether it is used")] = True
+    timeout_s: Annotated[
+        Annotated[float, Meta(gt=0)], Meta(description="seconds that an answer of the server may take")
+    ] = 120.0
+    tools: Annotated[McpToolsConfig, Meta(description="which of its tools are offered")] = McpToolsConfig()
+    oauth: Annotated[McpOAuthConfig, Meta(description="how to log in to it")] = McpOAuthConfig()
+
+    def __repr__(self) -> str:
+        return f"McpServerConfig({'process' if self.url is None else 'address'})"  # the rest may have secrets
+
+
 class FetchConfig(_Table, frozen=True, kw_only=True):
     """What may be fetched from the web."""
 
@@ -238,6 +282,9 @@ class Config(_Table, frozen=True, kw_only=True):
     )
     sandbox: Annotated[SandboxConfig, Meta(description="the sandbox for commands")] = SandboxConfig()
     credentials: Annotated[CredentialsConfig, Meta(description="where API keys are stored")] = CredentialsConfig()
+    mcp: Annotated[
+        dict[str, McpServerConfig], Meta(description="MCP servers by name; `${NAME}` is expanded as a server starts")
+    ] = {}
     fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
     catalog: Annotated[CatalogConfig, Meta(description="the catalog of known models")] = CatalogConfig()
     files: Annotated[FilesConfig, Meta(description="file versions stored for undo")] = FilesConfig()

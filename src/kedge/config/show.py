@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from kedge.config.change import SECRET_NAME
+from kedge.config.change import SECRET_NAME, is_reference
 from kedge.config.keys import Key, format_key, parse_key
 from kedge.config.load import Loaded, Origin
 from kedge.config.schema_tree import Leaf, iter_leaves
@@ -62,12 +63,39 @@ def _row(path: Key, value: Any, origin: Origin) -> ConfigValue:
 
 def _safe(path: Key, value: Any, origin: Origin) -> Any:
     names = [str(name) for name in path]
+    if names[0] == "mcp":
+        return _safe_server_value(names, value)
     is_secret = "headers" in names or names[-1] == "api_key"
     if "extra_body" in names:
         is_secret = origin.refers or any(map(SECRET_NAME.search, names[names.index("extra_body") + 1 :]))
     if is_secret:
         return mask(value) if isinstance(value, str) else MASK
     return strip_credentials(value) if isinstance(value, str) and "://" in value else value
+
+
+def _safe_server_value(names: list[str], value: Any) -> Any:
+    """Values of MCP servers are shown as they are in the file, so that a `${NAME}` is no secret."""
+    if isinstance(value, list | tuple):
+        return mask_arguments(cast("Sequence[str]", value))
+    if not isinstance(value, str) or is_reference(value):
+        return value
+    if names[2] in ("env", "headers") or names[-1] == "client_secret":
+        return mask(value)
+    return strip_credentials(value) if "://" in value else value
+
+
+def mask_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a program without the values of options whose names say that they are secret."""
+    shown: list[str] = []
+    is_value = False
+    for each in arguments:
+        name, equals, value = each.partition("=")
+        if equals and SECRET_NAME.search(name) and not is_reference(value):
+            shown.append(f"{name}={mask(value)}")
+        else:
+            shown.append(each if not is_value or each.startswith("-") or is_reference(each) else mask(each))
+        is_value = not equals and each.startswith("-") and SECRET_NAME.search(each) is not None
+    return [strip_credentials(each) if "://" in each else each for each in shown]
 
 
 def strip_credentials(url: str) -> str:

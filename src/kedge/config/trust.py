@@ -48,7 +48,7 @@ def why_ignored(key: Key, value: Any, users: Config, *, is_trusted: bool) -> str
         return None
     leaf = find_node(key)
     untrusted = leaf.untrusted if isinstance(leaf, Leaf) else "no"
-    if untrusted == "yes" or value == {}:
+    if untrusted == "yes" or (value == {} and key[0] != "mcp"):
         return None
     return _why_wider(key, value, users) if untrusted == "stricter" else NOT_TRUSTED
 
