@@ -151,15 +151,15 @@ class ServerCapabilities(Payload):
 
 class DiscoverResult(Payload):
     supported_versions: list[str]
-    capabilities: ServerCapabilities = ServerCapabilities()
+    capabilities: ServerCapabilities = msgspec.field(default_factory=ServerCapabilities)
     instructions: str | None = None
     meta: dict[str, Any] = msgspec.field(default_factory=dict[str, Any], name="_meta")
 
 
 class InitializeResult(Payload):
     protocol_version: str
-    capabilities: ServerCapabilities = ServerCapabilities()
-    server_info: Implementation = Implementation()
+    capabilities: ServerCapabilities = msgspec.field(default_factory=ServerCapabilities)
+    server_info: Implementation = msgspec.field(default_factory=Implementation)
     instructions: str | None = None
 
 
