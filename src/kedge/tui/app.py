@@ -24,13 +24,13 @@ from kedge.tui import terminal
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import GuardedDialog
 from kedge.tui.key_queue import KeyQueue
+from kedge.tui.output import FrameGate, TerminalDriver
 from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
 from kedge.tui.state.session import SessionState
 from kedge.tui.state.workspace import WorkspaceState
 from kedge.tui.sync import Sync
-from kedge.tui.terminal import TerminalDriver
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
@@ -62,12 +62,15 @@ class KedgeApp(App[int]):
         self._announcer = Announcer(self)
         self._keys = KeyQueue(self, self._handle_input, self.chat.requests.offer_focus)
         self._syncing: asyncio.Task[None] | None = None
+        self._frames: FrameGate | None = None
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
 
     def on_mount(self) -> None:
         self.theme = self._default_theme
+        if isinstance(self._driver, TerminalDriver):
+            self._frames = FrameGate(self, self._driver)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.exit, 128 + number)
@@ -92,6 +95,8 @@ class KedgeApp(App[int]):
             self._syncing.cancel()
             await asyncio.wait({self._syncing})
         self._announcer.clear()
+        if self._frames is not None:
+            self._frames.close()
 
     @property
     def _default_theme(self) -> str:
@@ -272,6 +277,11 @@ class KedgeApp(App[int]):
     def _repaint(self) -> None:
         """After Ctrl+Z and `fg`: the terminal is empty, but Textual assumes that its last frame is still there."""
         self.refresh(layout=True)
+
+    def post_display_hook(self) -> None:
+        """Called by Textual behind each frame."""
+        if self._frames is not None:
+            self._frames.note_frame()
 
     def announce(self, what: str, text: str, session_id: str) -> None:
         self._announcer.announce(what, text, session_id)

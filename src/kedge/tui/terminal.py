@@ -1,4 +1,4 @@
-"""Terminal escape sequences (title, notifications, progress), the query for its background, and Textual's driver."""
+"""Terminal escape sequences (title, notifications, progress), and the query for the terminal's background."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import select
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TextIO, cast
-
-from textual.drivers.linux_driver import LinuxDriver
+from typing import Literal, NamedTuple
 
 from kedge.protocol.text_safety import inside_escape
 
@@ -117,34 +115,3 @@ def _program(env: Mapping[str, str]) -> str:
         if is_it:
             return name
     return ""
-
-
-class TerminalDriver(LinuxDriver):
-    """Survives a closed terminal: output is dropped, and nothing waits."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # Textual's writer thread would end at the first error, and the next write would wait for it forever.
-        self._file = cast(TextIO, _LossyFile(self._file))
-
-
-class _LossyFile:
-    """A file whose write errors are ignored: a closed terminal is reported by SIGHUP."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, text: str) -> int:
-        try:
-            return self._file.write(text)
-        except OSError:
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._file.flush()
-        except OSError:
-            pass
-
-    def fileno(self) -> int:
-        return self._file.fileno()
