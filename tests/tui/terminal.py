@@ -18,6 +18,7 @@ from typing import Self
 import pyte
 
 LIMIT_S = 45.0  # generous: the machine may be busy
+SLOW_PIECE = 400  # bytes that a slow terminal reads at once
 DA1 = b"\x1b[?62;22c"  # a terminal like most
 
 
@@ -38,7 +39,10 @@ class Screen(pyte.Screen):
 
 
 class Terminal:
-    """Use it as a context. `background` is what it says when asked, as in `ffff/ffff/ffff`; None: it does not say."""
+    """Use it as a context. `background` is what it says when asked, as in `ffff/ffff/ffff`; None: it does not say.
+
+    With `bytes_per_s` it reads that slowly; with `answers` it says where the cursor is.
+    """
 
     def __init__(
         self,
@@ -49,11 +53,15 @@ class Terminal:
         columns: int = 100,
         lines: int = 30,
         background: str | None = None,
+        bytes_per_s: float | None = None,
+        answers: bool = False,
     ) -> None:
         self.screen = Screen(columns, lines)
         self.heard = bytearray()  # everything the program wrote
         self._stream = pyte.ByteStream(self.screen)
         self._background = background
+        self._bytes_per_s = bytes_per_s
+        self._answers = answers
         self._changed = asyncio.Condition()
         self._is_open = True
         self._master, slave = pty.openpty()
@@ -144,9 +152,15 @@ class Terminal:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._master, 65536)
+            data = os.read(self._master, 65536 if self._bytes_per_s is None else SLOW_PIECE)
         except (BlockingIOError, OSError):
             return
+        if self._bytes_per_s is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._master)
+            loop.call_later(len(data) / self._bytes_per_s, self._read_on)
+        for _ in range(data.count(b"\x1b[6n") if self._answers else 0):
+            os.write(self._master, b"\x1b[1;1R")
         self.heard += data
         if b"\x1b]11;?" in data and self._background is not None:
             os.write(self._master, f"\x1b]11;rgb:{self._background}\x1b\\".encode())
@@ -154,6 +168,10 @@ class Terminal:
             os.write(self._master, DA1)
         self._stream.feed(data)
         self._tell = asyncio.get_running_loop().create_task(self._notify())
+
+    def _read_on(self) -> None:
+        if self._is_open:
+            asyncio.get_running_loop().add_reader(self._master, self._read)
 
     async def _notify(self) -> None:
         async with self._changed:

@@ -38,6 +38,7 @@ BUFFER_BYTES = 22_000  # that a pty of Linux holds
 STALL_S = 0.05  # a write that takes longer found the buffer full
 MIN_SAMPLE_BYTES = 8_192  # read in several steps: a terminal that only paused would read them at once
 SLOW_BYTES_PER_S = 300_000.0  # a faster terminal keeps up
+CAUTION = 0.9  # a rate that is too high would fill the buffer again
 TRUST_S = 60.0  # after which a slow terminal is tried at full speed again
 
 
@@ -149,13 +150,14 @@ class FramePace:
         now = self._clock()
         is_stalled = took_s >= STALL_S
         if is_stalled and now - took_s - self._stalled_at > STALL_S * 4:
-            self._sample = (now - took_s, 0)
+            self._sample = (now, 0)  # without this write: some of it found room
+        else:
+            self._sample = (self._sample[0], self._sample[1] + size)
         if is_stalled:
             self._stalled_at = now
-        since, written = self._sample[0], self._sample[1] + size
-        self._sample = (since, written)
+        since, written = self._sample
         if is_stalled and written >= MIN_SAMPLE_BYTES:
-            rate = written / (now - since)
+            rate = written / (now - since) * CAUTION
             self._rate, self._rate_until = (rate, now + TRUST_S) if rate < SLOW_BYTES_PER_S else (None, now)
             self._backlog = (BUFFER_BYTES, now)
         elif self._rate is not None:

@@ -42,7 +42,7 @@ class RequestDialogs:
         self._postponed: set[str] = set()
         self._answered: set[str] = set()  # by this client: they need no notice
         self._reasons: dict[str, str] = {}  # typed, but not sent, by request
-        self._last_key_at = time.monotonic()
+        self.last_key_at = time.monotonic()
         self._is_focus_offered = False
 
     def sync(self, requests: Sequence[Request]) -> None:
@@ -90,7 +90,7 @@ class RequestDialogs:
 
     def note_key(self) -> None:
         """Called for every key and paste, before anything handles it."""
-        self._last_key_at = time.monotonic()
+        self.last_key_at = time.monotonic()
 
     def offer_focus(self) -> None:
         """Give the keys to a permission request as soon as the prompt is empty and the keyboard was quiet.
@@ -98,7 +98,7 @@ class RequestDialogs:
         Called when a key has had its effect, and when a request or the screen is shown.
         """
         if self.permission is not None and not self.permission.is_in_use:
-            self._screen.call_after_quiet(self._give_focus, self._last_key_at + dialogs.QUIET_S - time.monotonic())
+            self._screen.call_after_quiet(self._give_focus, self.last_key_at + dialogs.QUIET_S - time.monotonic())
 
     def _give_focus(self) -> None:
         screen, dialog = self._screen, self.permission

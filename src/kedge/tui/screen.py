@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 
 FRAME_S = 1 / 30
+TYPING_FRAME_S = 1 / 8  # of the chat while somebody types: each drawing of it delays a key
+TYPING_S = 0.5  # after the last key
 DOUBLE_ESCAPE_S = 1.5  # short enough to be intended, long enough for a slow terminal
 WIDE_COLUMNS = 120  # least width for the sidebar
 
@@ -125,7 +127,9 @@ class ChatScreen(Screen[None]):
         if self._is_frame_due or not self.is_mounted:
             return
         self._is_frame_due = True
-        wait_s = self._drawn_at + FRAME_S - time.monotonic()
+        now = time.monotonic()
+        is_typing = now - self.requests.last_key_at < TYPING_S
+        wait_s = self._drawn_at + (TYPING_FRAME_S if is_typing else FRAME_S) - now
         if wait_s <= 0:
             self.call_later(self.show_state)
         else:
