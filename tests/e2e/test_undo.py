@@ -55,10 +55,10 @@ def test_a_whole_task_is_undone_redone_and_shown(project: Project) -> None:
     assert "-    return sum(prices) - 1\n+    return sum(prices)\n" in diff.out, diff
     dry = session(project, "undo", "--dry-run")
     assert dry.out.splitlines() == [
-        "created   README.md",
-        "deleted   notes/why.md",
-        "modified  shop/price.py",
-        "deleted   tools/run",
+        "created   README.md  +1 -0",
+        "deleted   notes/why.md  +0 -1",
+        "modified  shop/price.py  +1 -1",
+        "deleted   tools/run  +0 -1",
     ], dry
     assert tree_of(project.directory) == after
     undone = session(project, "undo")
@@ -167,7 +167,7 @@ def test_what_a_person_does_between_two_runs_stays_while_a_job_lives(project: Pr
     assert [line.split()[-1] for line in session(project, "files").out.splitlines()] == ["FILE", "shop/price.py"]
     undone = session(project, "undo")
     assert undone.code == 0, undone
-    assert undone.out.splitlines()[0] == "modified  shop/price.py", undone
+    assert undone.out.splitlines()[0] == "modified  shop/price.py  +0 -1", undone
     assert readme.read_text() == "# Shop\nMY HAND EDIT\n"
     assert not price.read_text().endswith("b\n")
     session(project, "redo")
@@ -187,7 +187,7 @@ def test_the_undo_of_a_session_with_a_job_names_what_may_be_the_users(project: P
     assert readme.read_text() == "by hand, or by the job\n"
     done(project.client.post(f"{route}/redo", {}))
     asked_for = session(project, "undo", job, "--include-unsure")
-    assert asked_for.out.splitlines()[0] == "modified  README.md", asked_for
+    assert asked_for.out.splitlines()[0] == "modified  README.md  +1 -1", asked_for
     assert readme.read_text() == "# Shop\n"
     session(project, "redo", job)
     assert readme.read_text() == "by hand, or by the job\n"
@@ -204,5 +204,37 @@ def test_the_same_edits_after_a_checkout_are_undone_while_a_job_lives(project: P
     assert project.run(project.prompt(work, text="B"), "-y").code == 0
     found = done(project.client.get(f"{project.workspace}/sessions"))["sessions"][0]
     undone = done(project.client.post(f"{project.workspace}/sessions/{found['id']}/undo", {}))
-    assert undone["files"] == [{"path": name, "status": "modified"} for name in names]
+    assert undone["files"] == [{"path": name, "status": "modified", "added": 0, "removed": 1} for name in names]
     assert [(project.directory / name).read_text() for name in names] == ["one\n"] * 3
+
+
+def test_the_timeline_names_commands_with_their_files_and_half_an_undo_is_redone(project: Project) -> None:
+    before = tree_of(project.directory)
+    project.run(project.prompt(*WORK, text="Mended."), "-y")
+    after = tree_of(project.directory)
+    found = json.loads(session(project, "timeline", "--json").out)
+    calls = {call["tool"]: call for call in found["turns"][0]["calls"]}
+    assert calls["bash"]["command"].startswith("rm README.md")
+    assert [file["path"] for file in calls["bash"]["files"]] == ["README.md", "tools/run"]
+    assert [file["path"] for file in calls["edit"]["files"]] == ["shop/price.py"]
+    assert found["turns"][0]["back"] == {"files": 4, "added": 2, "removed": 3, "unsure": 0}
+    prompt = found["turns"][0]["message_id"]
+    both = session(project, "undo", "--files-only", "--conversation-only")
+    assert both.code == 2, both
+    assert session(project, "undo", "--message", prompt, "--files-only").code == 0
+    assert tree_of(project.directory) == before
+    assert "Mended." in session(project, "show", *shown_session(project)).out
+    assert session(project, "redo").code == 0
+    assert tree_of(project.directory) == after
+    assert session(project, "undo", "--message", prompt, "--conversation-only").code == 0
+    assert tree_of(project.directory) == after
+    assert "Mended." not in session(project, "show", *shown_session(project)).out
+    listed = session(project, "timeline")
+    assert "rm README.md" in listed.out, listed
+    assert "shop/price.py  +1 -1" in listed.out, listed
+    assert "redone: files" in listed.out, listed
+    assert "undone: conversation" in listed.out, listed
+
+
+def shown_session(project: Project) -> list[str]:
+    return [done(project.client.get(f"{project.workspace}/sessions"))["sessions"][0]["id"]]

@@ -18,7 +18,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from kedge.engine.turn import TurnContext
-from kedge.protocol.files import FilesConflict, Rewound
+from kedge.protocol.errors import Conflict
+from kedge.protocol.files import FilesConflict, Restore, Rewound
 from kedge.store.port import ProcessRecord
 from tests.support.file_turn import MAX_BYTES, Tree, tree_of
 from tests.support.harness import Kedge
@@ -47,6 +48,8 @@ class Done:
     session_id: str
     began: int
     before: Tree
+    is_shown: bool = True  # in the conversation
+    is_reverted: bool = False  # its changes are undone
 
 
 @dataclass
@@ -55,6 +58,8 @@ class Undone:
     before: Tree
     after: Tree
     at: int  # in the log of touches, after it
+    kind: Restore
+    flags: list[tuple[bool, bool]]  # of the runs, before it: whether they were shown, and reverted
 
 
 @dataclass
@@ -298,25 +303,50 @@ class World:
         session_id = self._idle_session()
         if session_id is None or not (runs := self.runs.get(session_id)):
             return
-        first = self.rng.choice((len(runs) - 1, len(runs) - 1, 0))
-        going, before = runs[first:], self.files()
+        shown = [run for run in runs if run.is_shown]
+        if not shown:
+            return
+        first = runs.index(self.rng.choice((shown[-1], shown[-1], shown[0])))
+        kind: Restore = self.rng.choice(("both", "both", "files", "conversation"))
+        going, before = [run for run in runs[first:] if run.is_shown or not run.is_reverted], self.files()
+        going_shown = [run for run in going if run.is_shown]
         messages = [m for m in await self.kedge.messages(session_id) if m.role == "user"]
-        self.story.append(f"    undo of {[run.name for run in going]} in {session_id}")
+        self.story.append(f"    undo ({kind}) of {[run.name for run in going]} in {session_id}")
         try:
             done = await self.kedge.engine.undos.undo(
-                self.kedge.workspace_id, session_id, messages[-len(going)].id, include_unsure=False
+                self.kedge.workspace_id,
+                session_id,
+                messages[-len(going_shown)].id,
+                restore=kind,
+                include_unsure=False,
             )
         except FilesConflict as refused:
             assert self.files() == before, "it was refused, and touched files"
+            assert kind != "conversation", "no file is asked about"
             self._check_refusal(session_id, going, refused)
             self._counted("undos refused")
             return
+        except Conflict as refused:
+            if (kind, refused.code) != ("files", "nothing_to_undo"):
+                raise
+            assert self.files() == before, "there was nothing to restore, and it touched files"
+            return
         self._counted("undos")
+        self._counted(f"undos of {kind}")
         after = self.files()
-        self._check_undo(session_id, going, done, before, after)
+        if kind == "conversation":
+            assert (after, done.files) == (before, []), "only the conversation was to go back"
+        else:
+            self._check_undo(session_id, going, done, before, after)
         self._touched(f"undo:{session_id}", before, after)
-        del runs[first:]
-        self.undone.setdefault(session_id, []).append(Undone(going, before, after, len(self.touches)))
+        messages_left = [m.id for m in await self.kedge.messages(session_id) if m.role == "user"]
+        kept = messages if kind == "files" else messages[: -len(going_shown)]
+        assert messages_left == [m.id for m in kept], "other prompts are shown than before the undo allows"
+        flags = [(run.is_shown, run.is_reverted) for run in going]
+        for run in going:
+            run.is_shown = run.is_shown and kind == "files"
+            run.is_reverted = run.is_reverted or kind != "conversation"
+        self.undone.setdefault(session_id, []).append(Undone(going, before, after, len(self.touches), kind, flags))
 
     async def redo(self) -> None:
         session_id = self._idle_session()
@@ -334,12 +364,17 @@ class World:
             self._counted("redos refused")
             return
         self._counted("redos")
+        self._counted(f"redos of {undone.kind}")
         after = self.files()
         for path in before.keys() | after.keys() | undone.before.keys():
             wanted = before.get(path) if path in since else undone.before.get(path)
             assert after.get(path) == wanted, f"{path} is {after.get(path)} after the redo, not {wanted}"
         self._touched(f"undo:{session_id}", before, after)
-        self.runs.setdefault(session_id, []).extend(undone.runs)
+        for run, (run.is_shown, run.is_reverted) in zip(undone.runs, undone.flags, strict=True):
+            assert run.is_shown or not run.is_reverted
+        shown = [run for run in self.runs[session_id] if run.is_shown]
+        messages = [m for m in await self.kedge.messages(session_id) if m.role == "user"]
+        assert len(messages) == len(shown), "a redo shows the prompts that were shown before the undo"
         stack.pop()
 
     def _idle_session(self) -> str | None:
@@ -349,14 +384,17 @@ class World:
 
     def _check_undo(self, session_id: str, going: list[Done], done: Rewound, before: Tree, after: Tree) -> None:
         named = {file.path: file.obstacle for file in done.files if file.obstacle}
-        authors = {f"run:{run.name}" for run in going}
+        # What an undo of files took back may be from before these runs: then it is not restored to their beginning.
+        authors = {f"run:{run.name}" for run in going if not run.is_reverted}
+        is_mixed = any(run.is_reverted for run in self.runs[session_id])
+        own = authors if is_mixed else {*authors, f"undo:{session_id}"}
         lost = {each for each in _tokens(before) if each.startswith(b"user-")} - _tokens(after)
         assert not lost, f"the user wrote {lost}"
         lost = {each for each in _tokens(before) if each.startswith(b"job-")} - _tokens(after)
         assert not lost, f"a job wrote {lost}, and nobody asked to undo that"
         for path in before.keys() | after.keys() | going[0].before.keys():
             touches = [touch for touch in self.touches[going[0].began :] if touch.path == path]
-            is_own = all(t.is_certain and t.author in {*authors, f"undo:{session_id}"} for t in touches)
+            is_own = all(t.is_certain and t.author in own for t in touches)
             if not any(t.author in authors or not t.is_certain for t in touches):
                 assert after.get(path) == before.get(path), f"{path} is none of theirs, and changed"
             elif is_own:

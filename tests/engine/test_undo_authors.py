@@ -18,8 +18,10 @@ pytestmark = pytest.mark.slow
 
 SHM = Path("/dev/shm")
 STEPS = 25
-KNOWN = 12  # episodes of a fixed seed; as many are new ones
+KNOWN = 20  # episodes of a fixed seed, so that every kind of undo and redo happens
+NEW = 12
 LONG = 1_000
+KINDS = [f"{what} of {kind}" for what in ("undos", "redos") for kind in ("both", "files", "conversation")]
 
 
 async def play(seed: int) -> World:
@@ -46,7 +48,7 @@ async def play(seed: int) -> World:
 async def step(world: World) -> None:
     match world.rng.choices(
         ("run", "hold", "go on", "user", "job", "end job", "undo", "redo", "crash"),
-        (6, 2, 2, 6, 3, 1, 5, 2, 0.4),
+        (6, 2, 2, 6, 3, 1, 6, 2, 0.4),
     )[0]:
         case "run":
             await world.run()
@@ -64,6 +66,8 @@ async def step(world: World) -> None:
             world.end_job()
         case "undo":
             await world.undo()
+            if world.rng.random() < 0.4:
+                await world.redo()
         case "redo":
             await world.redo()
         case _:
@@ -80,12 +84,12 @@ def hold(first: int, episodes: int) -> Counter[str]:
 
 def test_undo_keeps_what_the_user_wrote_and_takes_what_the_agent_wrote() -> None:
     counts = hold(1, KNOWN)
-    for what in ("undos", "redos", "undos refused", "files undone", "files left"):
+    for what in ("undos", "redos", "undos refused", "files undone", "files left", *KINDS):
         assert counts[what] > 0, f"{what} never happened: {counts}"
 
 
 def test_undo_keeps_what_the_user_wrote_in_new_episodes() -> None:
-    hold(SystemRandom().randrange(1 << 32), KNOWN)
+    hold(SystemRandom().randrange(1 << 32), NEW)
 
 
 @pytest.mark.long

@@ -23,6 +23,12 @@ from kedge.protocol.files import (
     SessionFile,
     SessionFiles,
     SessionFilesQuery,
+    Timeline,
+    TimelineCall,
+    TimelineFile,
+    TimelineTotal,
+    TimelineTurn,
+    TimelineUndo,
     UndoBody,
 )
 from kedge.protocol.messages import (
@@ -356,7 +362,10 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         FileChange("s1", "r1", "a.py", 2, 10, 3),
         '{"session_id":"s1","run_id":"r1","path":"a.py","version":2,"added":10,"removed":3}',
     ),
-    (FileStep(path="a.py", status="modified"), '{"path":"a.py","status":"modified"}'),
+    (
+        FileStep(path="a.py", status="modified", added=1, removed=0),
+        '{"path":"a.py","status":"modified","added":1,"removed":0}',
+    ),
     (
         FileStep(path="a.py", status="deleted", obstacle="changed"),
         '{"path":"a.py","status":"deleted","obstacle":"changed"}',
@@ -373,7 +382,7 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     (SessionFilesQuery("r1", True), '{"run_id":"r1","diff":true}'),
     (
         UndoBody(message_id="m1", force=True),
-        '{"message_id":"m1","dry_run":false,"force":true,"include_unsure":false}',
+        '{"message_id":"m1","restore":"both","dry_run":false,"force":true,"include_unsure":false}',
     ),
     (RedoBody(dry_run=True), '{"dry_run":true}'),
     (
@@ -396,6 +405,36 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
             '{"id":"s1","title":"t","created_at":1.0,"updated_at":2.0,"undone_from":"m1",'
             '"files":[{"path":"a.py","status":"created"}],"notes":[],"dry_run":false,"prompt":"hi"}'
         ),
+    ),
+    (
+        TimelineFile(path="a.py", status="modified", added=1, removed=2, unsure="background_job", undone=True),
+        '{"path":"a.py","status":"modified","added":1,"removed":2,"unsure":"background_job","undone":true}',
+    ),
+    (TimelineCall(tool="bash", files=[], command="make"), '{"tool":"bash","files":[],"command":"make"}'),
+    (TimelineTotal(files=1, added=2), '{"files":1,"added":2,"removed":0,"unsure":0}'),
+    (
+        TimelineTurn(
+            seq=3,
+            message_id="m1",
+            run_id="r1",
+            prompt="hi",
+            created_at=1.0,
+            state="undone",
+            calls=[],
+            back=TimelineTotal(),
+        ),
+        (
+            '{"seq":3,"message_id":"m1","run_id":"r1","prompt":"hi","created_at":1.0,"state":"undone","calls":[],'
+            '"back":{"files":0,"added":0,"removed":0,"unsure":0}}'
+        ),
+    ),
+    (
+        TimelineUndo(seq=9, message_id="m1", restore="files", state="redone", at=1.5),
+        '{"seq":9,"message_id":"m1","restore":"files","state":"redone","at":1.5}',
+    ),
+    (
+        Timeline(turns=[], undos=[], omitted=0, notes=[]),
+        '{"turns":[],"undos":[],"omitted":0,"notes":[]}',
     ),
     (ConfigChanged("w1"), '{"workspace_id":"w1"}'),
     (ExtensionState(name="git", state="ready"), '{"name":"git","state":"ready"}'),

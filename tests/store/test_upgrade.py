@@ -94,3 +94,24 @@ async def test_the_old_store_is_kept_beside_the_new_one(tmp_path: Path) -> None:
     (backup,) = tmp_path.glob("*.before-0002*")
     with closing(sqlite3.connect(backup)) as db:
         assert [name for (name,) in db.execute("SELECT name FROM migrations")] == [FIRST[0].name]
+
+
+async def test_an_undo_from_before_there_were_kinds_is_redone_whole(tmp_path: Path) -> None:
+    make_old_store(tmp_path)
+    with closing(database.open_database(tmp_path, database.load_migrations()[:7], "NORMAL", lambda: "log")) as db:
+        db.execute(
+            "INSERT INTO undos (id, workspace_id, session_id, state, cut, message_id, hides, plan)"
+            " VALUES (1, 'w', 's1', 'undone', 1, 'm1', 1, x'90')"
+        )
+        db.execute(
+            "INSERT INTO messages (id, workspace_id, session_id, run_id, role, created_at, seq, reason, undone)"
+            " VALUES ('m1', 'w', 's1', 'r1', 'user', 1.0, 2, 'end_turn', 1)"
+        )
+    store = SqliteStore.open(tmp_path)
+    try:
+        assert (await store.files.past_of_files("w", "s1")).turns[0].undo_state == "undone"
+        await store.files.begin_redo("w", "s1", 1)
+        await store.files.finish_undo(1, b"\x90")
+        assert [m.id for m in (await store.messages("w", "s1", None, 10)).messages] == ["m1"]
+    finally:
+        await store.close()

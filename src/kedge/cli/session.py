@@ -31,12 +31,15 @@ that do not name one ("-" clears it) or, without NAME, shows it.
       --all               list: include sessions of sub-agents
       --json              print JSON, one session or message per line
 
-usage: kedge session undo [ID] | redo [ID] | fork [ID] | files [ID] | diff [ID]
+usage: kedge session undo [ID] | redo [ID] | fork [ID] | files [ID] | diff [ID] | timeline [ID]
 
 Show or undo what a session did to files (default: the most recent session). "undo" restores files and conversation to
-the state before the last prompt, "redo" reverts the undo, and "fork" continues in a copy of the session.
+the state before the last prompt, "redo" reverts the undo, and "fork" continues in a copy of the session. "timeline"
+lists the prompts with their message IDs and what each command and edit changed, and the undos.
 
       --message ID        undo: everything from this message on; fork: everything up to it
+      --files-only        undo: restore the files, and keep the conversation
+      --conversation-only undo: go back in the conversation, and leave the files as they are
       --dry-run           only show what would happen to which file
       --force             undo, fork: overwrite files that were changed since by others (redo restores them)
       --include-unsure    undo, fork: also restore files that a background job or an interrupted command may have
@@ -44,7 +47,10 @@ the state before the last prompt, "redo" reverts the undo, and "fork" continues 
       --with-files        fork: also restore the files to the state at that message
       --run ID            files, diff: only changes of this run
 """
-FLAGS = named("--all", "--json", "--dry-run", "--force", "--include-unsure", "--with-files")
+FLAGS = named(
+    *("--all", "--json", "--dry-run", "--force", "--include-unsure", "--with-files"),
+    *("--files-only", "--conversation-only"),
+)
 VALUES = named("-o --output", "--effort", "--message", "--run")
 
 
@@ -69,7 +75,7 @@ def _list(client: Client, words: list[str], options: Options) -> None:
         rows = [
             (
                 s["id"],
-                time.strftime("%Y-%m-%d %H:%M", time.localtime(s["updated_at"])),
+                _format_time(s["updated_at"]),
                 _describe_model(s) or "-",
                 one_line(s["title"]) or "(untitled)",
             )
@@ -203,13 +209,15 @@ def _rewind(client: Client, words: list[str], options: Options, what: str, done:
         body |= {name: options.has(name.replace("_", "-")) for name in ("force", "include_unsure")}
     if what == "fork":
         body["with_files"] = options.has("with-files")
+    if what == "undo":
+        body["restore"] = _read_restore(options)
     plan = client.call("POST", path, {**body, "dry_run": True})
     is_json = options.has("json")
     if not is_json:
         for file in plan["files"]:
             reason = f"  ({describe_obstacle(file['obstacle'])})" if file.get("obstacle") else ""
             status = "left" if file.get("obstacle") in UNSURE else file["status"]
-            print(f"{status:<8}  {visible_line(file['path'])}{reason}", flush=True)
+            print(f"{status:<8}  {visible_line(file['path'])}{_describe_lines(file)}{reason}", flush=True)
         _print_notes(plan["notes"])
         if any(file.get("obstacle") in UNSURE for file in plan["files"]):
             how = "use" if options.has("dry-run") else "redo this, then undo with"
@@ -225,6 +233,50 @@ def _rewind(client: Client, words: list[str], options: Options, what: str, done:
         return
     result = client.call_once("POST", path, body)
     print_json(result) if is_json else print(done.format(id=result["id"]))
+
+
+def _read_restore(options: Options) -> str:
+    if options.has("files-only") and options.has("conversation-only"):
+        raise UsageError("Use either --files-only or --conversation-only, not both")
+    return "files" if options.has("files-only") else "conversation" if options.has("conversation-only") else "both"
+
+
+def _describe_lines(file: dict[str, Any]) -> str:
+    added, removed = file.get("added"), file.get("removed")
+    return "" if added is None or removed is None or added == removed == 0 else f"  +{added} -{removed}"
+
+
+_UNDONE = {"files": "files", "conversation": "conversation", "both": "files and conversation"}
+
+
+def _timeline(client: Client, words: list[str], options: Options) -> None:
+    found = client.call("GET", f"/sessions/{escape(_choose_session(client, words))}/timeline")
+    if options.has("json"):
+        print_json(found)
+        return
+    prompts = {turn["message_id"]: turn["prompt"] for turn in found["turns"]}
+    if found["omitted"]:
+        print(f"({found['omitted']} earlier prompts)")
+    for entry in sorted([*found["turns"], *found["undos"]], key=lambda entry: entry["seq"]):
+        if "restore" in entry:
+            what = f"{entry['state'].replace('dropped', 'undone')}: {_UNDONE[entry['restore']]}"
+            print(f"↶ {what} from “{one_line(prompts.get(entry['message_id'], entry['message_id']), 60)}” on")
+            continue
+        mark = "" if entry["state"] == "current" else "  (undone)"
+        print(f"{entry['message_id']}  {_format_time(entry['created_at'])}  {one_line(entry['prompt'], 80)}{mark}")
+        for call in entry["calls"]:
+            print(f"    {call['tool']}{'  ' + one_line(call['command'], 90) if call.get('command') else ''}")
+            for file in call["files"]:
+                doubt = f"  ? {describe_obstacle(file['unsure'])}" if file.get("unsure") else ""
+                gone = "  (undone)" if file.get("undone") else ""
+                print(f"      {file['status']:<8}  {visible_line(file['path'])}{_describe_lines(file)}{doubt}{gone}")
+            if call.get("more"):
+                print(f"      and {call['more']} more files")
+    _print_notes(found["notes"])
+
+
+def _format_time(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def _print_notes(notes: list[str]) -> None:
@@ -252,4 +304,5 @@ ACTIONS = {
     "fork": _fork,
     "files": _files,
     "diff": _diff,
+    "timeline": _timeline,
 }

@@ -18,12 +18,18 @@ Unsure = Literal["background_job", "interrupted"]
 Obstacle = Literal["changed", "in_the_way", "too_large", "special", "not_kept", "background_job", "interrupted"]
 
 
+# What an undo restores: files and conversation, or only one of them.
+Restore = Literal["both", "files", "conversation"]
+
+
 class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an undo, a redo or a fork does to a file, or why it cannot."""
+    """What an undo, a redo or a fork does to a file, or why it cannot. Without line counts, they are not known."""
 
     path: str
     status: FileStatus  # what it does to the file
     obstacle: Obstacle | None = None
+    added: int | None = None  # lines
+    removed: int | None = None
 
 
 class SessionFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +59,7 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True):
     """`message_id`: everything from this message on (default: from the last user message on)."""
 
     message_id: str | None = None
+    restore: Restore = "both"
     dry_run: bool = False
     force: bool = False
     include_unsure: bool = (
@@ -84,6 +91,70 @@ class Rewound(Session, frozen=True, kw_only=True):
     notes: list[str]
     dry_run: bool
     prompt: str | None = None
+
+
+TimelineState = Literal["current", "undone", "dropped"]  # undone: can be redone; dropped: cannot any more
+
+
+class TimelineFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change of a file. An undo leaves an `unsure` one, unless it is asked to include it."""
+
+    path: str
+    status: FileStatus
+    added: int
+    removed: int
+    unsure: Unsure | None = None
+    undone: bool = False
+
+
+class TimelineCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one call of a tool changed. `command` is that of `bash`, or of the user (tool `shell`)."""
+
+    tool: str
+    files: list[TimelineFile]
+    command: str | None = None
+    more: int = 0  # files that are not listed
+
+
+class TimelineTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that going back to a prompt would change, by the record, and their lines."""
+
+    files: int = 0
+    added: int = 0
+    removed: int = 0
+    unsure: int = 0  # files that are left, because what changed them is not known
+
+
+class TimelineTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt, and the changes up to the next one."""
+
+    seq: int
+    message_id: str
+    run_id: str
+    prompt: str
+    created_at: float
+    state: TimelineState
+    calls: list[TimelineCall]
+    back: TimelineTotal
+
+
+class TimelineUndo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An undo of the session. `state`: undone (can be redone), redone, or dropped (by a later prompt)."""
+
+    seq: int
+    message_id: str  # it went back to before this message
+    restore: Restore
+    state: Literal["undone", "redone", "dropped"]
+    at: float | None = None
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to a session's files, oldest first: its prompts with their changes, and its undos."""
+
+    turns: list[TimelineTurn]
+    undos: list[TimelineUndo]
+    omitted: int  # earlier prompts that are not listed
+    notes: list[str]
 
 
 class NothingToRedo(Conflict):

@@ -24,7 +24,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`model` and `effort` apply to runs that name none; null means the configured ones.
 
     `undone_from` is the first message that was undone and can be restored. When it changes, clients read the messages
-    again.
+    again. `rewritten` counts undos and redos of any kind: when it changes, they read the changed files again.
     """
 
     id: str
@@ -35,6 +35,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str | None = None
     effort: Effort | None = None
     undone_from: str | None = None
+    rewritten: int = 0
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True):

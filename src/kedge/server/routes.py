@@ -6,7 +6,7 @@ from typing import Any
 
 from kedge.protocol import api
 from kedge.protocol.api import Offered
-from kedge.protocol.files import ForkBody, RedoBody, Rewound, SessionFiles, SessionFilesQuery, UndoBody
+from kedge.protocol.files import ForkBody, RedoBody, Rewound, SessionFiles, SessionFilesQuery, Timeline, UndoBody
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
@@ -51,6 +51,7 @@ ROUTES = (
     Route("DELETE", S, sessions.delete_session, api.Deleted),
     Route("GET", S + "/messages", sessions.list_messages, api.Messages, query=api.MessagesQuery),
     Route("GET", S + "/files", sessions.list_session_files, SessionFiles, query=SessionFilesQuery),
+    Route("GET", S + "/timeline", sessions.get_timeline, Timeline),
     Route("POST", S + "/undo", sessions.undo_session, Rewound, body=UndoBody, errors=(409,)),
     Route("POST", S + "/redo", sessions.redo_session, Rewound, body=RedoBody, errors=(409,)),
     Route("POST", S + "/fork", sessions.fork_session, Rewound, body=ForkBody, errors=(409,)),

@@ -7,7 +7,7 @@ A transaction's events are passed to `on_commit` after its commit, in the order 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -331,6 +331,62 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
     plan: bytes
 
 
+Reverts = Literal["all", "sure", "none"]  # which changes count as undone; "sure": those that are certainly a run's
+
+
+class NewUndo(msgspec.Struct, frozen=True, kw_only=True):
+    """What an undo does besides the plan: whether it hides messages, and which changes it reverts.
+
+    `fork_after`: it belongs to a fork, whose last message this is.
+    """
+
+    cut: Cut
+    plan: bytes
+    hides: bool = True
+    reverts: Reverts = "all"
+    fork_after: str | None = None
+
+
+class PastTurn(NamedTuple):
+    """A user message of a session, also an undone one, with the state of the undo that hides it."""
+
+    seq: int
+    message_id: str
+    run_id: str
+    prompt: str
+    created_at: float
+    undo_state: str | None
+
+
+class PastChange(NamedTuple):
+    """A change of a session, with the call that made it (its tool's name and encoded input) where that is known."""
+
+    seq: int
+    change: RecordedChange
+    is_undone: bool
+    tool: str | None
+    input: str | None
+    call_seq: int
+
+
+class PastUndo(NamedTuple):
+    seq: int
+    message_id: str
+    hides: bool
+    reverts: Reverts
+    state: str
+    at: float | None
+
+
+class PastOfFiles(NamedTuple):
+    """What a session's timeline is made of, oldest first. `omitted`: earlier turns that are left out."""
+
+    turns: list[PastTurn]
+    changes: list[PastChange]
+    undos: list[PastUndo]
+    omitted: int
+
+
 class FileRecords(Protocol):
     # changes
     async def begin_work(self, workspace_id: str, run_id: str, work: NewWork) -> int: ...
@@ -353,12 +409,11 @@ class FileRecords(Protocol):
     # undo, redo, fork
     async def cut_before(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut: ...
     async def cut_after(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut: ...
-    async def begin_undo(
-        self, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None = None
-    ) -> int: ...
+    async def begin_undo(self, workspace_id: str, session_id: str, undo: NewUndo) -> int: ...
     async def begin_redo(self, workspace_id: str, session_id: str, undo_id: int) -> None: ...
     async def finish_undo(self, undo_id: int, plan: bytes) -> Session: ...
     async def abandon_undo(self, undo_id: int) -> None: ...
+    async def past_of_files(self, workspace_id: str, session_id: str) -> PastOfFiles: ...
     async def last_undo(self, workspace_id: str, session_id: str) -> Undo | None: ...
     async def unfinished_undos(self) -> list[Undo]: ...
     async def fork(self, workspace_id: str, session_id: str, message_id: str) -> Session: ...

@@ -19,14 +19,14 @@ from kedge import failpoints
 from kedge.engine.concurrency import Tasks, retry_store
 from kedge.engine.files.recorder import FileRecorder
 from kedge.files import restore
-from kedge.files.restore import Change, ChangedMeanwhile, Plan, Step, Target, reverse_steps
+from kedge.files.restore import Change, ChangedMeanwhile, Plan, PlannedStep, Step, Target, reverse_steps
 from kedge.files.states import decode_state, observe_below
-from kedge.protocol.errors import KedgeError, NotFound, SessionBusy, Unavailable
-from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Rewound
+from kedge.protocol.errors import Conflict, KedgeError, NotFound, SessionBusy, Unavailable
+from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Restore, Rewound
 from kedge.protocol.messages import replace_surrogates
 from kedge.protocol.obstacles import describe_obstacle
 from kedge.protocol.sessions import Session
-from kedge.store.port import Cut, RecordedChange, Store, Undo
+from kedge.store.port import Cut, NewUndo, RecordedChange, Reverts, Store, Undo
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,14 @@ class _Options(NamedTuple):
     is_dry: bool
     force: bool
     include_unsure: bool
+    restore: Restore = "both"
+
+    @property
+    def reverts(self) -> Reverts:
+        """Which changes count as undone. Of files alone, those that are left can be undone later."""
+        if self.restore == "conversation":
+            return "none"
+        return "sure" if self.restore == "files" and not self.include_unsure else "all"
 
 
 class UndoManager:
@@ -63,15 +71,17 @@ class UndoManager:
         session_id: str,
         message_id: str | None = None,
         *,
+        restore: Restore = "both",
         dry_run: bool = False,
         force: bool = False,
         include_unsure: bool = False,
     ) -> Rewound:
         """Restore files and conversation as they were before a message: by default the last one of a user.
 
-        `include_unsure`: also undo changes that may be the user's own, made while a job ran or around a crash.
+        `restore`: only files, or only the conversation. `include_unsure`: also undo changes that may be the user's
+        own, made while a job ran or around a crash.
         """
-        options = _Options(is_dry=dry_run, force=force, include_unsure=include_unsure)
+        options = _Options(is_dry=dry_run, force=force, include_unsure=include_unsure, restore=restore)
         return await self._start(workspace_id, self._undo(workspace_id, session_id, message_id, options))
 
     async def redo(self, workspace_id: str, session_id: str, *, dry_run: bool = False) -> Rewound:
@@ -161,7 +171,7 @@ class UndoManager:
                 raise NothingToRedo
             targets = [Target(step.path, step.then, step.now) for step in restore.decode_steps(undo.plan)]
             plan = await self._plan(workspace_id, targets, stores_current=False)
-            file_steps = self._describe(workspace_id, plan)
+            file_steps = await self._describe(workspace_id, plan)
             if dry_run:
                 return _make_result(await self._store.session(workspace_id, session_id), None, file_steps, is_dry=True)
             if plan.has_obstacles:
@@ -174,15 +184,10 @@ class UndoManager:
         self, workspace_id: str, session_id: str, cut: Cut, fork_after: str | None, options: _Options
     ) -> Rewound:
         files = self._store.files
-        await self._recorder.record_job_changes(workspace_id)
-        changes = map(_decode_change, await files.changes(workspace_id, session_id, cut.seq, with_unsure=True))
-        targets = restore.find_targets(changes, include_unsure=options.include_unsure)
-        plan = await self._plan(workspace_id, targets, stores_current=not options.is_dry)
-        file_steps = self._describe(workspace_id, plan)
-        notes = [
-            f"{why}; what its commands changed stays"
-            for why in await files.unwatched_reasons(workspace_id, session_id, cut.seq)
-        ]
+        plan, notes = Plan([]), list[str]()
+        if options.restore != "conversation":
+            plan, notes = await self._plan_undo(workspace_id, session_id, cut, options)
+        file_steps = await self._describe(workspace_id, plan)
         if options.is_dry:
             session = await self._store.session(workspace_id, session_id)
             return _make_result(session, cut.prompt, file_steps, notes, is_dry=True)
@@ -192,10 +197,26 @@ class UndoManager:
                 file_steps,
             )
         steps = plan.list_steps()
+        if options.restore == "files" and not steps:
+            raise Conflict("nothing_to_undo", "no file would be restored, so nothing was done")
         encoded = restore.encode_steps(steps)
-        undo_id = await retry_store(lambda: files.begin_undo(workspace_id, session_id, cut, encoded, fork_after))
+        hides = fork_after is None and options.restore != "files"
+        undo = NewUndo(cut=cut, plan=encoded, hides=hides, reverts=options.reverts, fork_after=fork_after)
+        undo_id = await retry_store(lambda: files.begin_undo(workspace_id, session_id, undo))
         session = await self._carry_out(workspace_id, undo_id, steps, encoded)
         return _make_result(session, cut.prompt, file_steps, notes)
+
+    async def _plan_undo(
+        self, workspace_id: str, session_id: str, cut: Cut, options: _Options
+    ) -> tuple[Plan, list[str]]:
+        """Return the plan that restores the files as they were at the cut, and notes on what it cannot restore."""
+        files = self._store.files
+        await self._recorder.record_job_changes(workspace_id)
+        changes = map(_decode_change, await files.changes(workspace_id, session_id, cut.seq, with_unsure=True))
+        targets = restore.find_targets(changes, include_unsure=options.include_unsure)
+        plan = await self._plan(workspace_id, targets, stores_current=not options.is_dry)
+        reasons = await files.unwatched_reasons(workspace_id, session_id, cut.seq)
+        return plan, [f"{why}; what its commands changed stays" for why in reasons]
 
     async def _carry_out(self, workspace_id: str, undo_id: int, steps: Sequence[Step], plan: bytes) -> Session:
         failpoints.hit("undo.begun")
@@ -249,17 +270,31 @@ class UndoManager:
         if status.is_busy:
             raise SessionBusy(status.active.run_id if status.active else status.queue[0].run_id)
 
-    def _describe(self, workspace_id: str, plan: Plan) -> list[FileStep]:
+    async def _describe(self, workspace_id: str, plan: Plan) -> list[FileStep]:
         prefix = os.fsencode(self._root_of(workspace_id)) + b"/"
-        return [
-            FileStep(
-                path=replace_surrogates(os.fsdecode(step.path.removeprefix(prefix))),
-                status=restore.get_status(step.now, step.then),
-                obstacle=obstacle,
-            )
-            for step, obstacle in sorted(plan.steps, key=lambda each: each.step.path)
-            if restore.blocks_restore(obstacle) or not restore.is_empty_directory_change(step.now, step.then)
+        shown = [
+            planned
+            for planned in sorted(plan.steps, key=lambda each: each.step.path)
+            if restore.blocks_restore(planned.obstacle)
+            or not restore.is_empty_directory_change(planned.step.now, planned.step.then)
         ]
+        return await asyncio.to_thread(self._describe_steps, shown, prefix) if shown else []
+
+    def _describe_steps(self, shown: Sequence[PlannedStep], prefix: bytes) -> list[FileStep]:
+        """Blocks: counts lines."""
+        from kedge.files.diffs import count_lines  # imports difflib, which would slow the server's start
+
+        blobs = self._recorder.versions.blobs
+        steps: list[FileStep] = []
+        for step, obstacle in shown:
+            counts: tuple[int | None, int | None] = (None, None)
+            if obstacle is None:  # else it stays, or its present content may not be stored
+                with contextlib.suppress(sqlite3.Error):  # only shown to people
+                    counts = count_lines(step.now, step.then, blobs)
+            name = replace_surrogates(os.fsdecode(step.path.removeprefix(prefix)))
+            status = restore.get_status(step.now, step.then)
+            steps.append(FileStep(path=name, status=status, obstacle=obstacle, added=counts[0], removed=counts[1]))
+        return steps
 
 
 def _make_result(

@@ -68,6 +68,16 @@ async def list_session_files(request: Request) -> Response:
     return Response(files)
 
 
+async def get_timeline(request: Request) -> Response:
+    """List a session's prompts with what they changed, and its undos."""
+    from kedge.engine.files.timeline import read_timeline  # imports `difflib`, which would slow the server's start
+
+    workspace_id, engine, root = request.workspace_id, request.engine, os.fsencode(request.directory)
+    await engine.file_recorder.settle(workspace_id)
+    versions = engine.file_recorder.versions
+    return Response(await read_timeline(engine.store, versions, root, workspace_id, request.session_id))
+
+
 async def undo_session(request: Request) -> Response:
     """Restore files and conversation to before a message."""
     options = msgspec.structs.asdict(request.body(UndoBody))

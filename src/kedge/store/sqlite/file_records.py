@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kedge.protocol.sessions import Session
-from kedge.store.port import Cut, NewChange, NewWork, OpenWork, RecordedChange, Undo
+from kedge.store.port import Cut, NewChange, NewUndo, NewWork, OpenWork, PastOfFiles, RecordedChange, Undo
 from kedge.store.sqlite import changes as recording
-from kedge.store.sqlite import undos
+from kedge.store.sqlite import timeline, undos
 from kedge.store.sqlite.writer import ReaderPool, Writer
 
 
@@ -54,10 +54,8 @@ class SqliteFileRecords:
     async def cut_after(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
         return await self._readers.read(undos.cut_after, workspace_id, session_id, message_id)
 
-    async def begin_undo(
-        self, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None = None
-    ) -> int:
-        return await self._writer.write("begin_undo", undos.begin, workspace_id, session_id, cut, plan, fork_after)
+    async def begin_undo(self, workspace_id: str, session_id: str, undo: NewUndo) -> int:
+        return await self._writer.write("begin_undo", undos.begin, workspace_id, session_id, undo)
 
     async def begin_redo(self, workspace_id: str, session_id: str, undo_id: int) -> None:
         await self._writer.write("begin_redo", undos.begin_redo, workspace_id, session_id, undo_id)
@@ -67,6 +65,9 @@ class SqliteFileRecords:
 
     async def abandon_undo(self, undo_id: int) -> None:
         await self._writer.write("abandon_undo", undos.abandon, undo_id)
+
+    async def past_of_files(self, workspace_id: str, session_id: str) -> PastOfFiles:
+        return await self._readers.read(timeline.read_past_of_files, workspace_id, session_id)
 
     async def last_undo(self, workspace_id: str, session_id: str) -> Undo | None:
         return await self._readers.read(undos.last, workspace_id, session_id)

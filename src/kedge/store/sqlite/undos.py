@@ -15,7 +15,7 @@ from kedge.protocol.errors import Conflict, NotFound, SessionBusy
 from kedge.protocol.files import NothingToRedo
 from kedge.protocol.messages import ShellCommand, replace_surrogates, text_of
 from kedge.protocol.sessions import Session
-from kedge.store.port import Cut, NewChange, Undo
+from kedge.store.port import Cut, NewChange, NewUndo, Undo
 from kedge.store.sqlite import changes
 from kedge.store.sqlite.changes import FAMILY
 from kedge.store.sqlite.log import decode_parts, parts_of, struct_of
@@ -35,7 +35,7 @@ def cut_before(db: sqlite3.Connection, workspace_id: str, session_id: str, messa
     row = _find_message(db, workspace_id, session_id, message_id, "role = 'user'")
     if row is None:
         raise Conflict("nothing_to_undo", "the session has no message that could be undone")
-    return Cut(seq=row["seq"], message_id=row["id"], prompt=_prompt(db, row))
+    return Cut(seq=row["seq"], message_id=row["id"], prompt=typed_prompt(db, row))
 
 
 def cut_after(db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
@@ -61,13 +61,14 @@ def _find_message(
     return row
 
 
-def begin(tx: Transaction, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None) -> int:
+def begin(tx: Transaction, workspace_id: str, session_id: str, undo: NewUndo) -> int:
     """Store the plan. Until `finish` or `abandon` the session accepts no prompt."""
     _check_idle(tx, workspace_id, session_id)
     row = tx.get(
-        "INSERT INTO undos (workspace_id, session_id, state, cut, message_id, hides, fork_after, plan)"
-        " VALUES (?, ?, 'undoing', ?, ?, ?, ?, ?) RETURNING id",
-        *(workspace_id, session_id, cut.seq, cut.message_id, fork_after is None, fork_after, plan),
+        "INSERT INTO undos (workspace_id, session_id, state, cut, message_id, hides, reverts, fork_after, plan, at)"
+        " VALUES (?, ?, 'undoing', ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        *(workspace_id, session_id, undo.cut.seq, undo.cut.message_id, undo.hides, undo.reverts, undo.fork_after),
+        *(undo.plan, tx.now),
     )
     return row["id"]
 
@@ -90,6 +91,7 @@ def finish(tx: Transaction, undo_id: int, plan: bytes) -> Session:
         return _mark_rewritten(tx, undo["workspace_id"], undo["session_id"])
     _hide(tx, undo, plan)
     session = _mark_rewritten(tx, undo["workspace_id"], undo["session_id"])
+    tx.execute("UPDATE undos SET seq = (SELECT head FROM workspaces WHERE id = workspace_id) WHERE id = ?", undo_id)
     if undo["fork_after"] is None:
         return session
     return fork(tx, undo["workspace_id"], undo["session_id"], undo["fork_after"])
@@ -102,10 +104,12 @@ def _hide(tx: Transaction, undo: sqlite3.Row, plan: bytes) -> None:
             "UPDATE messages SET undone = ? WHERE session_id = ? AND seq >= ? AND undone = 0",
             *(undo["id"], undo["session_id"], undo["cut"]),
         )
-    tx.execute(
-        f"UPDATE changes SET undone = ? WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0",
-        *(undo["id"], undo["session_id"], undo["cut"]),
-    )
+    if undo["reverts"] != "none":
+        only = " AND unsure IS NULL" if undo["reverts"] == "sure" else ""
+        tx.execute(
+            f"UPDATE changes SET undone = ? WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0{only}",
+            *(undo["id"], undo["session_id"], undo["cut"]),
+        )
 
 
 def _unhide(tx: Transaction, undo: sqlite3.Row) -> None:
@@ -180,7 +184,7 @@ def _check_idle(tx: Transaction, workspace_id: str, session_id: str) -> None:
             raise SessionBusy(runs[0]["run_id"])
 
 
-def _prompt(db: sqlite3.Connection, row: sqlite3.Row) -> str | None:
+def typed_prompt(db: sqlite3.Connection, row: sqlite3.Row) -> str | None:
     """Return the prompt as the user typed it; a command starts with `!`."""
     if row["role"] != "user":
         return None

@@ -189,7 +189,7 @@ class WorkspaceState:
             state.is_read = True  # there is nothing stored before
         if before is None:
             return
-        if state is not None and before.undone_from != session.undone_from:
+        if state is not None and (before.undone_from, before.rewritten) != (session.undone_from, session.rewritten):
             self._on_change(SessionRewound(session.id))
         if before.model != session.model:
             self._on_change(ModelChanged(session.id))
