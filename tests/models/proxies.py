@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import ssl
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from tests.support.stream_server import Connections, Serve
 
 HOST = "127.0.0.1"
 _EC = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
@@ -138,34 +140,15 @@ class _Front(_End):
             self.transport.abort()
 
 
-_Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
-
-
 @contextlib.asynccontextmanager
-async def _serving(serve: _Serve) -> AsyncGenerator[int]:
+async def _serving(serve: Serve) -> AsyncGenerator[int]:
     """Every connection has a task, and none outlives the test."""
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                await serve(reader, writer)
-        finally:
-            writer.close()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(served(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    server = await asyncio.start_server(connected, HOST, 0)
+    connections = Connections(serve)
+    server = await asyncio.get_running_loop().create_server(connections.accept, HOST, 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await connections.close(server)
 
 
 async def _joined(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:

@@ -40,6 +40,7 @@ from tests.support.model_plan import AT_ONCE, Plan
 from tests.support.model_responses import ResponsesWire
 from tests.support.model_script import Script, is_title
 from tests.support.model_wire import Json, SentFrame, Wire, encoded
+from tests.support.stream_server import Connection, Connections
 
 HOST = "127.0.0.1"
 LIMIT_S = 30.0  # of a wait; generous, because the machine may be busy
@@ -96,7 +97,7 @@ class ModelServer(Script):
         self.raw_bodies: list[bytes] | None = None  # of the calls, for a test that wants them
         self._gates: dict[str, asyncio.Event] = {}
         self._news = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = Connections(self._serve)
         self._server: asyncio.Server | None = None
 
     @property
@@ -109,16 +110,13 @@ class ModelServer(Script):
 
     async def __aenter__(self) -> ModelServer:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self._connected), HOST, self.port, backlog=512)
+        self._server = await loop.create_server(self._connections.accept, HOST, self.port, backlog=512)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._connections.close(self._server)
 
     # what a test does
 
@@ -143,19 +141,9 @@ class ModelServer(Script):
 
     # connections
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while (request := await _read_request(reader)) and await self._answer(request, writer):
-                pass
-        except (ConnectionError, asyncio.IncompleteReadError):
+        while (request := await _read_request(reader)) and await self._answer(request, writer):
             pass
-        finally:
-            writer.close()
 
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; False when the connection is not to be used again."""
@@ -237,7 +225,7 @@ class ModelServer(Script):
         self._tell()
         work = asyncio.create_task(self._play(wire, call, writer))
         connection = writer.transport.get_protocol()
-        assert isinstance(connection, _Connection)
+        assert isinstance(connection, Connection)
         gone = asyncio.create_task(connection.gone.wait())
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -311,22 +299,6 @@ class ModelServer(Script):
     def _tell(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
-
-
-class _Connection(asyncio.StreamReaderProtocol):
-    """Knows when the client left, also while nothing is read."""
-
-    def __init__(self, connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]) -> None:
-        super().__init__(asyncio.StreamReader(), connected)
-        self.gone = asyncio.Event()
-
-    def eof_received(self) -> bool | None:
-        self.gone.set()
-        return super().eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.gone.set()
-        super().connection_lost(exc)
 
 
 @dataclasses.dataclass

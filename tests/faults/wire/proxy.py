@@ -19,6 +19,7 @@ from kedge.protocol import proof
 from tests.client.byteserver import json_answer
 from tests.faults.wire.cuts import Cut
 from tests.support.model_server import HOST
+from tests.support.stream_server import Connections
 
 METHODS = (b"GET ", b"POST ")
 
@@ -71,7 +72,7 @@ class Proxy:
         self._server = server
         self._fate_of = fate_of
         self._listener: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = Connections(self._serve)
 
     @property
     def host(self) -> str:
@@ -81,23 +82,16 @@ class Proxy:
         return f"tcp://{HOST}:{self._listener.sockets[0].getsockname()[1]}"
 
     async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
         if self._path:
-            self._listener = await asyncio.start_unix_server(self._connected, self._path)
+            self._listener = await loop.create_unix_server(self._connections.accept, self._path)
         else:
-            self._listener = await asyncio.start_server(self._connected, HOST, 0)
+            self._listener = await loop.create_server(self._connections.accept, HOST, 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._listener is not None
-        self._listener.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._connections.close(self._listener)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with contextlib.AsyncExitStack() as stack:
