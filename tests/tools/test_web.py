@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kedge.config.schema import Config, FetchConfig
+from kedge.http.addresses import is_public
 from kedge.tools.builtin import download
 from kedge.tools.builtin.download import TOOL as DOWNLOAD
 from kedge.tools.builtin.fetch import MAX_BYTES
@@ -30,7 +31,6 @@ from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
 from kedge.tools.text import encodings
 from kedge.tools.text.encodings import web_encoding
-from kedge.tools.web.addresses import is_public
 from kedge.tools.web.html import html_to_markdown
 from tests.tools.harness import ToolHarness
 

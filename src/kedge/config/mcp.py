@@ -125,9 +125,10 @@ def _convert_entry(name: str, entry: Any) -> tuple[dict[str, Any], str | None]:
     timeout_ms = fields.get("timeout")
     if isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool) and timeout_ms > 0:
         values["timeout_s"] = timeout_ms / 1000
-    oauth = fields.get("oauth")
-    if isinstance(oauth, dict) and isinstance(client := cast("dict[str, Any]", oauth).get("clientId"), str):
-        values["oauth"] = {"client_id": _escape(client)}
+    if isinstance(oauth := fields.get("oauth"), dict):
+        names = {"clientId": "client_id", "callbackPort": "callback_port"}
+        login = {names[each]: _escape(value) for each, value in cast("dict[str, Any]", oauth).items() if each in names}
+        values |= {"oauth": login} if login else {}
     for key, why in find_problems(values, find_node(("mcp", name))):
         return {}, f"{'.'.join(map(str, key))}: {why}"
     problem = find_server_problem(name, msgspec.convert(values, McpServerConfig))

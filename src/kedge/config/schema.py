@@ -194,6 +194,10 @@ class McpOAuthConfig(_Table, frozen=True, kw_only=True):
     client_secret: Annotated[
         str | None, Meta(description="secret of that client; use `${NAME}` to take it from the environment")
     ] = None
+    callback_port: Annotated[
+        Annotated[int, Meta(ge=1, le=65535)] | None,
+        Meta(description="port of this machine that the browser returns to; default: any free one"),
+    ] = None
     scopes: Annotated[
         tuple[str, ...], Meta(description="scopes to ask for instead of those that the server names")
     ] = ()

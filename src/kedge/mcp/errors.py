@@ -7,6 +7,7 @@ McpError
 ├── InvalidAnswer      an answer that breaks the protocol
 ├── HttpRefused        an HTTP error status without a JSON-RPC error in its body
 ├── LoginRequired      the server wants an authorization that only a person can give
+├── LoginFailed        a login did not succeed
 └── RpcError           a JSON-RPC error
 """
 
@@ -54,6 +55,10 @@ class HttpRefused(McpError):
 
 
 class LoginRequired(McpError):
+    pass
+
+
+class LoginFailed(McpError):
     pass
 
 

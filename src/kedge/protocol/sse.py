@@ -15,6 +15,7 @@ class SseParser:
 
     def __init__(self) -> None:
         self.pending_bytes = 0  # of the incomplete frame
+        self.retry_ms: int | None = None  # the last `retry:`, which says when to connect again
         self._line: list[bytes] = []  # pieces of the incomplete line
         self._data: list[bytes] = []
         self._id: str | None = None
@@ -55,6 +56,8 @@ class SseParser:
             self._data.append(value)
         elif name == b"id":
             self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) < 10:
+            self.retry_ms = int(value)
         elif name == b"event":
             self._name = value.decode("utf-8", "replace")
         return None
