@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from kedge import failpoints
 from kedge.engine.turn import TurnContext
 from kedge.protocol.messages import Finish, Text, ToolCall, ToolResult, finish_of, text_of
 from kedge.protocol.runs import Run
@@ -45,6 +46,42 @@ async def test_running_run_is_resumed_under_its_id_from_its_last_step(kedge: Ked
     assert said == ["one", "", "three"]
     assert [result.content for result in await kedge.results(session_id)] == ["two "]
     assert [m.role for m in await kedge.messages(session_id)].count("user") == 1
+
+
+async def test_a_call_whose_state_is_stored_goes_on_after_a_crash_and_after_a_shutdown(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    await kedge.send(session_id, "task build one two hang three hang four; say done", "r")
+    await call_state_is(kedge, b"3")
+    before = [message for message in await kedge.messages(session_id) if message.role == "tool"]
+    await kedge.crash_and_start()
+    await call_state_is(kedge, b"5")
+    await kedge.restart()
+    assert (await kedge.end("r")).text == "done"
+    assert [result.content for result in await kedge.results(session_id)] == ["one two hang three hang four "]
+    after = [message for message in await kedge.messages(session_id) if message.role == "tool"]
+    assert [message.id for message in after] == [message.id for message in before]
+
+
+async def call_state_is(kedge: Kedge, state: bytes) -> None:
+    """Until the only call that goes on after a crash has stored this state."""
+    stored = asyncio.Event()
+    failpoints.watch(lambda name: stored.set() if name == "keep_call_state.published" else None)
+    async with asyncio.timeout(LIMIT_S):
+        while [await kedge.store.call_state(kept.message.id) for kept in await kedge.store.kept_calls()] != [state]:
+            await stored.wait()
+            stored.clear()
+
+
+async def test_a_kept_call_of_a_canceled_run_ends_with_it_and_is_not_taken_up_again(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    await kedge.send(session_id, "task build one hang two; say done", "r")
+    await call_state_is(kedge, b"2")
+    await kedge.store.cancel_run(kedge.workspace_id, "r")
+    assert (await kedge.end("r")).cancelled
+    await kedge.crash_and_start()
+    (result,) = await kedge.results(session_id)
+    assert result.is_error
+    assert await kedge.store.kept_calls() == []
 
 
 async def test_run_that_takes_the_server_down_three_times_fails(kedge: Kedge) -> None:

@@ -31,6 +31,7 @@ class AtRest(NamedTuple):
     runs: dict[str, dict[str, Any]]
     pending: dict[str, str]  # request → the run that asked
     calls_in_flight: dict[str, str]  # tool message → its run
+    kept_calls: set[str]  # those of them that go on
     processes: list[ProcessRecord]
 
     def is_resumed(self, run_id: str) -> bool:
@@ -42,18 +43,20 @@ class AtRest(NamedTuple):
 def at_rest(root: Path) -> AtRest:
     path = root / "data" / "kedge.db"
     if not path.exists():
-        return AtRest({}, {}, {}, [])
+        return AtRest({}, {}, {}, set(), [])
     mode = "mode=ro" if (root / "data" / "kedge.db-wal").exists() else "immutable=1"
     with closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as db:
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'requests'").fetchone() is None:
-            return AtRest({}, {}, {}, [])
+            return AtRest({}, {}, {}, set(), [])
         rows = db.execute("SELECT * FROM runs")
         columns = [column[0] for column in rows.description]
         runs = {run["run_id"]: run for run in (dict(zip(columns, row, strict=True)) for row in rows)}
         pending = dict(db.execute("SELECT id, asker_run_id FROM requests WHERE answer IS NULL").fetchall())
         calls = dict(db.execute("SELECT id, run_id FROM messages WHERE role = 'tool' AND reason IS NULL").fetchall())
+        stored = "SELECT id FROM messages WHERE role = 'tool' AND reason IS NULL AND call_state IS NOT NULL"
+        kept = {message_id for (message_id,) in db.execute(stored)}
         processes = [ProcessRecord(*row) for row in db.execute("SELECT pgid, started FROM processes")]
-    return AtRest(runs, pending, calls, processes)
+    return AtRest(runs, pending, calls, kept, processes)
 
 
 def end_leftovers(root: Path) -> None:
@@ -209,7 +212,8 @@ async def check_answers_are_kept(kedge: Kedge, acks: Died, log: list[Event]) -> 
 
 
 def check_calls_are_not_repeated(root: Path, left: AtRest, log: list[Event]) -> None:
-    """P13: the world saw each call once at most, and a call in flight says that it was interrupted."""
+    """P13: the world saw each call once at most, and a call in flight goes on if its state was stored, and says else
+    that it was interrupted."""
     effects = {path.name: path.read_text() for path in (root / "effects").glob("*")}
     assert set(effects.values()) <= {"", "x"}, f"calls were repeated: {effects}"
     messages = final_messages(log)
@@ -217,8 +221,8 @@ def check_calls_are_not_repeated(root: Path, left: AtRest, log: list[Event]) -> 
         if left.is_resumed(run_id):
             (result,) = messages[message_id].parts
             assert isinstance(result, ToolResult)
-            assert result.is_error
-            assert result.content.endswith(INTERRUPTED_NOTE.text), f"run {run_id}: {result}"
+            is_interrupted = result.is_error and result.content.endswith(INTERRUPTED_NOTE.text)
+            assert is_interrupted == (message_id not in left.kept_calls), f"run {run_id}: {result}"
 
 
 def check_nothing_is_said_twice(log: list[Event], runs: Mapping[str, Run]) -> None:

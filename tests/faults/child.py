@@ -164,7 +164,7 @@ async def queueing(server: Server) -> None:
 
 async def asking(server: Server) -> None:
     session = await server.session("asking")
-    await server.send("b1", session, "ask deploy done", "say thanks")
+    await server.send("b1", session, "ask deploy done", "task build one two", "say thanks")
     await server.allow(await server.asked("b1"))
     await server.send("b2", session, "question which colour", "say chosen")
     await server.end("b1")
@@ -220,6 +220,10 @@ async def tidying(server: Server) -> None:
     await server.engine.delete_session(server.workspace_id, session)
     acknowledge("deleted", id=session)
     other = await server.engine.open_workspace(server.root / "other")
+    service = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=True)
+    recorded = await server.engine.host_of(other.id).record_process(service.pid)
+    await recorded.end()
+    await recorded.forget()
     await server.engine.delete_workspace(other.id)
 
 

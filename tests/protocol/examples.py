@@ -31,6 +31,7 @@ from kedge.protocol.files import (
     TimelineUndo,
     UndoBody,
 )
+from kedge.protocol.mcp import McpEvent, McpServer, McpServers, McpTool
 from kedge.protocol.messages import (
     Delta,
     File,
@@ -437,6 +438,19 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         '{"turns":[],"undos":[],"omitted":0,"notes":[]}',
     ),
     (ConfigChanged("w1"), '{"workspace_id":"w1"}'),
+    (
+        McpTool(name="mcp_git_log", tool="log", description="Show commits"),
+        '{"name":"mcp_git_log","tool":"log","description":"Show commits"}',
+    ),
+    (
+        McpServer(name="git", kind="stdio", state="ready", tools=[McpTool(name="mcp_git_log", tool="log")], pid=7),
+        '{"name":"git","kind":"stdio","state":"ready","tools":[{"name":"mcp_git_log","tool":"log"}],"pid":7}',
+    ),
+    (
+        McpServers([McpServer(name="web", kind="http", state="failed", error="gone")]),
+        '{"servers":[{"name":"web","kind":"http","state":"failed","error":"gone"}]}',
+    ),
+    (McpEvent(name="git", state="ready", tools=3), '{"name":"git","state":"ready","tools":3}'),
     (ExtensionState(name="git", state="ready"), '{"name":"git","state":"ready"}'),
     (
         ExtensionState(name="git", state="failed", error="gone"),

@@ -12,7 +12,7 @@ from kedge.protocol.messages import Message, Reasoning, Text, ToolCall
 from kedge.protocol.runs import Usage
 from kedge.store.errors import ClaimLost
 
-STEPS = ("say", "tool", "ask", "question", "delegate")
+STEPS = ("say", "tool", "ask", "question", "delegate", "task")
 
 # Plain words, and what is more than one byte, one UTF-16 unit or one code point.
 _WORDS = ("sea", "salt", "keel", "ünder", "мир", "⚓", "😀", "👩🏽‍🚀", "rope", '"quoted"', "back\\slash")
@@ -50,6 +50,8 @@ class Scripts:
                 return f"retry {self.words()}"
             case "tool" | "ask":
                 return f"{kind} grep {self.words()}"
+            case "task":
+                return f"task build {self.words()}"
             case "hanging tool":
                 return f"tool grep {self.words(2)} hang"
             case "question":
@@ -71,7 +73,7 @@ class Scripts:
 
 
 _LINES = (
-    *("say", "retry", "tool", "ask", "hanging tool", "question", "delegate", "brief", "sleep", "hang"),
+    *("say", "retry", "tool", "ask", "task", "hanging tool", "question", "delegate", "brief", "sleep", "hang"),
     *("stubborn", "fail", "raise", "exit", "zombie", "limit"),
 )
 

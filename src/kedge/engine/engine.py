@@ -22,6 +22,7 @@ from kedge.engine.processes import process_groups, reaper
 from kedge.engine.processes.registry import ProcessRegistry
 from kedge.engine.runs import Runs, check_change, check_title, resolve_directory
 from kedge.engine.turn import Turn, TurnDeps
+from kedge.engine.workspace_host import WorkspaceHost
 from kedge.feed.feed import RING_BYTES, Feed
 from kedge.feed.feeds import Feeds, stream
 from kedge.files.versions import Versions
@@ -88,6 +89,8 @@ class Engine:
             log.warning("processes of an earlier server that cannot be ended: %s", ", ".join(survivors))
         failpoints.hit("start.processes_ended")
         await self.store.recover()
+        for kept in await self.store.kept_calls():
+            self.feeds.require(kept.workspace_id).open_items.restore(kept.message, kept.result)
         await self.undos.recover()
         for workspace_id, session_id in await self.store.unfinished_deletes():
             await self.store.end_delete_session(workspace_id, session_id)
@@ -223,6 +226,10 @@ class Engine:
         self, workspace_id: str, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
     ) -> AsyncGenerator[bytes]:
         return stream(self.feed(workspace_id), self.store, after=after, log_id=log_id, session_id=session_id)
+
+    def host_of(self, workspace_id: str) -> WorkspaceHost:
+        """What services of the workspace need that outlive its runs; raises `NotFound`."""
+        return WorkspaceHost(self.processes, self.feed(workspace_id))
 
     def root_of(self, workspace_id: str) -> Path:
         return Path(self.feed(workspace_id).path)

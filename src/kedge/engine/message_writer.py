@@ -109,8 +109,15 @@ class PartWriter:
     """One streamed part: `write` publishes text at once, `finish` commits the final part."""
 
     def __init__(
-        self, turn_writer: TurnWriter, message: RawMessage, index: int, head: Part, commit: Callable[[], Any]
+        self,
+        turn_writer: TurnWriter,
+        message: RawMessage,
+        index: int,
+        head: Part,
+        commit: Callable[[], Any],
+        text: str = "",
     ) -> None:
+        """`text`: what was published and stored before a restart."""
         self.final: Part | None = None
         self._turn_writer = turn_writer
         self._message = message
@@ -118,10 +125,12 @@ class PartWriter:
         self._head = head
         self._commit = commit
         self._kind: DeltaKind = _kind_of(head)
-        self._pieces: list[str] = []
-        self._length = 0
+        self._pieces: list[str] = [text]
+        self._length = len(text)
         self._high_surrogate = ""  # a high surrogate whose low one has not come yet
         turn_writer.check_claim()
+        if text:
+            return
         turn_writer.feed.open_items.open_part(message.id, index, head)
         turn_writer.add_draft(Draft(message.id, index, self._kind, "", head))
 
@@ -226,11 +235,11 @@ class MessageWriter:
 class _OutputWriter:
     """A message of one part whose output is streamed."""
 
-    def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: Part) -> None:
+    def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: Part, text: str = "") -> None:
         self.id = message.id
         self._turn_writer = turn_writer
         self._extra_parts: tuple[Part, ...] = ()  # committed with the part, in the same event
-        self._part = PartWriter(turn_writer, message, 0, head, self._commit)
+        self._part = PartWriter(turn_writer, message, 0, head, self._commit, text)
 
     def write(self, text: str) -> None:
         self._part.write(text)
@@ -243,9 +252,19 @@ class _OutputWriter:
 
 
 class ToolWriter(_OutputWriter):
-    def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: ToolResult) -> None:
-        super().__init__(turn_writer, message, head)
+    def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: ToolResult, text: str = "") -> None:
+        super().__init__(turn_writer, message, head, text)
         self._head = head
+        self._turn_writer = turn_writer
+
+    async def state(self) -> bytes | None:
+        """Return what `keep_state` stored, also before a restart."""
+        return await retry_store(lambda: self._turn_writer.store.call_state(self.id))
+
+    async def keep_state(self, state: bytes | None) -> None:
+        """Store what the next server needs to go on with the call. None: from now on a crash interrupts it (P13)."""
+        self._turn_writer.check_claim()
+        await retry_store(lambda: self._turn_writer.store.keep_call_state(self._turn_writer.claim, self.id, state))
 
     async def finish(
         self,

@@ -6,6 +6,7 @@ A prompt is a script, one command a line (or after a `;`):
     tool NAME OUTPUT    a message with a tool call, then the call, which streams OUTPUT
     ask NAME OUTPUT     the same, after asking for permission
     question TEXT       asks a person; the answer becomes the result
+    task NAME OUTPUT    a tool call that goes on after a restart, from the word at which it was
     process COMMAND     a tool call that runs a shell command in a process group of its own
     delegate SCRIPT     a sub-agent with that script (` / ` instead of `;`); its text becomes the result
     retry TEXT          an attempt that streams TEXT and fails, appends a retry event; the script continues
@@ -17,7 +18,7 @@ A prompt is a script, one command a line (or after a `;`):
     fail TEXT · raise TEXT · exit
 
 Commands that create a message are steps. A resumed turn continues after the last committed step, and never repeats a
-tool call that had started.
+tool call that had started, but for a `task`.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class ScriptedTurn:
         if verb == "say":
             await self._say(message, rest)
             return
-        name = rest.partition(" ")[0] if verb in ("tool", "ask") else verb
+        name = rest.partition(" ")[0] if verb in ("tool", "ask", "task") else verb
         call = message.open(ToolCall(call_id, name, "", False))
         call.write(rest)
         await self._pause()
@@ -113,6 +114,17 @@ class ScriptedTurn:
                 answer = await ctx.ask_question(message_id, call_id, [{"question": rest}])
                 tool = await ctx.begin_tool_result(message_id, call_id, verb)
                 await tool.finish(f"{answer.action}: {answer.answers}")
+            case "task":
+                tool = await ctx.begin_tool_result(message_id, call_id, name)
+                words = output.split(" ")
+                for done in range(int(await tool.state() or 0), len(words)):
+                    tool.write(f"{words[done]} ")
+                    await tool.keep_state(b"%d" % (done + 1))
+                    await self._pause()
+                    if words[done] == "hang":
+                        await asyncio.Event().wait()
+                await tool.keep_state(None)
+                await tool.finish(f"{output} ")
             case "process":
                 tool = await ctx.begin_tool_result(message_id, call_id, verb)
                 process = await asyncio.create_subprocess_shell(rest, start_new_session=True)
@@ -166,7 +178,7 @@ class ScriptedTurn:
                 raise TurnFailed(f"the script has no command {verb!r}", "scripted")
 
 
-_STEPS = frozenset({"say", "tool", "ask", "question", "process", "delegate"})
+_STEPS = frozenset({"say", "tool", "ask", "question", "process", "delegate", "task"})
 
 
 def _lines(prompt: str) -> list[str]:

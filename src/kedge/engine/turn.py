@@ -13,6 +13,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from kedge.engine.concurrency import Tasks, TurnSlot, Waiters, retry_store, sleep_until
 from kedge.engine.files.change_log import Author
 from kedge.engine.files.recorder import FileRecorder
@@ -20,6 +22,7 @@ from kedge.engine.message_writer import MessageWriter, ShellWriter, ToolWriter, 
 from kedge.engine.processes import process_groups
 from kedge.engine.processes.registry import ProcessGroup, ProcessRegistry
 from kedge.engine.runs import Runs, check_title
+from kedge.engine.workspace_host import WorkspaceHost
 from kedge.feed.feeds import Feeds
 from kedge.protocol.events import AgentEvent, AgentEventType
 from kedge.protocol.files import SessionFile
@@ -99,11 +102,15 @@ class TurnContext:
         return ShellWriter(self._turn_writer, self._command, ShellCommand(self.run.prompt, "", None))
 
     async def begin_tool_result(self, message_id: str, call_id: str, name: str) -> ToolWriter:
-        """Create the result of a call in message `message_id`. After a crash the call counts as started (P13)."""
+        """Create the result of a call in message `message_id`. After a crash the call counts as started (P13).
+
+        If it goes on after a restart, return the writer of the result that was begun then.
+        """
         self._turn_writer.check_claim()
         call = (message_id, replace_surrogates(call_id), replace_surrogates(name))
         raw = await retry_store(lambda: self._store.create_message(self._claim, "tool", call=call))
-        return ToolWriter(self._turn_writer, raw, ToolResult(call[1], call[2], "", False))
+        so_far = msgspec.json.decode(raw.parts[0], type=ToolResult).content
+        return ToolWriter(self._turn_writer, raw, ToolResult(call[1], call[2], "", False), so_far)
 
     async def ask_permission(
         self,
@@ -253,6 +260,15 @@ class TurnContext:
         claim = self._claim
         return await retry_store(lambda: self._store.session(claim.workspace_id, claim.session_id))
 
+    async def tools(self) -> bytes | None:
+        """Return what `keep_tools` stored last; None before that."""
+        return await retry_store(lambda: self._store.tools(self._claim.session_id))
+
+    async def keep_tools(self, body: bytes) -> None:
+        """Store the tools that the session's requests contain. Call it after `keep_surroundings`."""
+        self._turn_writer.check_claim()
+        await retry_store(lambda: self._store.keep_tools(self._claim, body))
+
     async def surroundings(self) -> bytes | None:
         """Return what `keep_surroundings` stored; None before that."""
         return await retry_store(lambda: self._store.surroundings(self._claim.session_id))
@@ -308,6 +324,16 @@ class TurnContext:
             # The tool call timed out or was canceled, maybe before the run was accepted: nothing waits for its end.
             self._deps.runs.cancel_soon(workspace_id, run_id)
             raise
+
+    @property
+    def host(self) -> WorkspaceHost:
+        """For services of the workspace that outlive the run."""
+        return WorkspaceHost(self._deps.processes, self._turn_writer.feed)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the server stops, and leaves unfinished runs to the next one."""
+        return self._deps.runs.is_stopping
 
     async def record_process(self, pid: int) -> ProcessGroup:
         """Record the process group that `pid` leads: it is ended with the turn, or by the next server."""

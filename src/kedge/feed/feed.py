@@ -8,7 +8,7 @@ from bisect import bisect_right
 from itertools import compress
 
 from kedge.feed.open_items import OpenItems
-from kedge.protocol.events import encode, frame
+from kedge.protocol.events import LiveType, encode, frame
 from kedge.protocol.messages import Delta
 from kedge.store.port import Committed, WorkspaceState
 
@@ -159,6 +159,11 @@ class Feed:
         self.ring.push(frame("message_delta", "created", encode(delta)), delta.session_id)
         if self._next_wake is None:
             self._next_wake = asyncio.get_running_loop().call_at(self._pause_until, self.wake)
+
+    def publish_live(self, type: LiveType, payload: object) -> None:
+        """Add an event that is not in the log. It belongs to no session."""
+        self.ring.push(frame(type, "updated", encode(payload)), "")
+        self.wake()
 
     def wake(self) -> None:
         if self._next_wake is not None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kedge.protocol.events import encode, frame
-from kedge.protocol.messages import Delta, MessageOf, Part, RawMessage, with_text
+from kedge.protocol.messages import Delta, MessageOf, Part, RawMessage, text_in, with_text
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.store.port import Committed
 
@@ -125,6 +125,13 @@ class OpenItems:
     def open_part(self, message_id: str, part: int, head: Part) -> None:
         """Start a part of a message; `head` is the part without its text."""
         self._messages[message_id].open_parts[part] = _OpenPart(head)
+
+    def restore(self, message: RawMessage, only: Part) -> None:
+        """Add a message that an earlier server left open, with the text of its only part so far."""
+        part = _OpenPart(with_text(only, ""))
+        part.append(text_in(only))
+        self._messages[message.id] = known = _OpenMessage(message)
+        known.open_parts[0] = part
 
     def append_text(self, delta: Delta) -> None:
         self._messages[delta.message_id].open_parts[delta.part].append(delta.text)

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from kedge.protocol.mcp import McpEvent
 from kedge.protocol.messages import Delta, Message, replace_surrogates
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
@@ -61,7 +62,7 @@ class ConfigChanged(msgspec.Struct, frozen=True):
 
 
 class ExtensionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of `mcp_event`, `lsp_event` and `skills_event`: the state of one named server or skill."""
+    """The payload of `lsp_event` and `skills_event`: the state of one named server or skill."""
 
     name: str
     state: str
@@ -101,6 +102,7 @@ Payload = (
     | ConfigChanged
     | Delta
     | ExtensionState
+    | McpEvent
 )
 
 CONTROL_TYPES: dict[str, type[Control]] = {
@@ -122,7 +124,7 @@ PAYLOAD_TYPES: dict[str, Any] = {
     "file": FileChange,
     "config_changed": ConfigChanged,
     "message_delta": Delta,
-    "mcp_event": ExtensionState,
+    "mcp_event": McpEvent,
     "lsp_event": ExtensionState,
     "skills_event": ExtensionState,
 }

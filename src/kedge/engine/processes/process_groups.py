@@ -90,6 +90,16 @@ async def members(group: ProcessRecord) -> list[str]:
     return [name for family in (await _find_surely_alive([group])).values() for name in _names(family)]
 
 
+async def memory_bytes(group: ProcessRecord) -> int:
+    """Return the resident memory of all processes of a group; 0 where it cannot be read."""
+
+    def add_up() -> int:
+        pids = [pid for family in find_families([group]).values() for pid in family]
+        return sum(map(process_table.memory_bytes, pids))
+
+    return await asyncio.to_thread(add_up)
+
+
 def _has_orphans(group: ProcessRecord) -> bool:
     """Whether this server adopted an orphan of the group; if unknown, True."""
     known: set[int] = set()

@@ -78,6 +78,14 @@ def is_exiting(pid: int) -> bool:
     return tail[0] != b"Z" and tail[20] == b"0"  # its state, its size
 
 
+def memory_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it has ended, or without /proc."""
+    try:
+        return int((_PROC / str(pid) / "statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 def own_children() -> list[int]:
     """Return the pids of our children, with adopted ones and zombies."""
     listed = _read_own_children()

@@ -27,6 +27,7 @@ class ProcessRegistry:
         self.term_s = term_s
         self.kill_s = kill_s
         self.user_groups: set[ProcessRecord] = set()  # of users' own commands; each leads a session
+        self._of_workspaces: dict[ProcessRecord, str] = {}  # groups that belong to no run, by workspace
         self._jobs: dict[ProcessRecord, _Job] = {}
         self._ended: defaultdict[str, list[str]] = defaultdict(list)  # by workspace: runs of jobs that ended lately
 
@@ -39,6 +40,7 @@ class ProcessRegistry:
 
     def discard(self, record: ProcessRecord) -> None:
         self.user_groups.discard(record)
+        self._of_workspaces.pop(record, None)
         if job := self._jobs.pop(record, None):
             self._ended[job.workspace_id].append(job.run_id)
 
@@ -50,14 +52,56 @@ class ProcessRegistry:
     def forget_ended(self, workspace_id: str) -> None:
         self._ended.pop(workspace_id, None)
 
+    async def record_for_workspace(self, workspace_id: str, pid: int) -> WorkspaceProcess:
+        """Record the group that `pid` leads: it ends with the workspace or the server, or by the next server.
+
+        If this fails or is canceled, the group is ended.
+        """
+        record = process_groups.identify(pid)
+        self._of_workspaces[record] = workspace_id
+        process = WorkspaceProcess(self, record)
+        try:
+            async with process_groups.join_cgroup(record):
+                await retry_store(lambda: self.store.record_workspace_process(workspace_id, record))
+        except BaseException:
+            await process.end()
+            await process.forget()
+            raise
+        return process
+
     async def end_jobs(self, workspace_id: str | None = None) -> None:
-        """End the jobs of one workspace, or all. They stay in the store until they were seen to be gone."""
+        """End the jobs and other groups of one workspace, or all. They stay in the store until they are gone."""
         due = [record for record, job in self._jobs.items() if workspace_id in (None, job.workspace_id)]
+        due += [record for record, each in self._of_workspaces.items() if workspace_id in (None, each)]
         if survivors := await self.end_groups(due):
             log.warning("background jobs that cannot be ended: %s", ", ".join(survivors))
 
     async def end_groups(self, records: list[ProcessRecord]) -> list[str]:
         return await process_groups.end_groups(records, self.term_s, self.kill_s)
+
+
+class WorkspaceProcess:
+    """A handle of a process group that belongs to a workspace, such as an MCP server."""
+
+    def __init__(self, registry: ProcessRegistry, record: ProcessRecord) -> None:
+        self._registry = registry
+        self._record = record
+
+    @property
+    def mark(self) -> str:
+        return process_groups.mark_of(self._record)
+
+    async def memory_bytes(self) -> int:
+        """Return the memory of all its processes together; 0 where it cannot be read."""
+        return await process_groups.memory_bytes(self._record)
+
+    async def end(self) -> list[str]:
+        return await self._registry.end_groups([self._record])
+
+    async def forget(self) -> None:
+        self._registry.discard(self._record)
+        cgroups.remove(self.mark)
+        await retry_store(lambda: self._registry.store.forget_process(self._record))
 
 
 class ProcessGroup:

@@ -27,7 +27,7 @@ from kedge.protocol.messages import (
     with_text,
 )
 from kedge.protocol.runs import Attachment, Usage
-from kedge.store.port import Claim, Draft, MessagePage
+from kedge.store.port import Claim, Draft, KeptCall, MessagePage
 from kedge.store.sqlite.costs import add_day_cost
 from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of, parts_of, raw_message_of
 from kedge.store.sqlite.rows import add_usage, append_message_event, claimed_run, get_session, prompt_of
@@ -75,6 +75,52 @@ def add(
     return append_message_event(tx, "created", _row(tx, message_id), raw, seq, opening)
 
 
+def reopen(tx: Transaction, claim: Claim, call: tuple[str, str, str]) -> RawMessage | None:
+    """Return the open message of a call that goes on after a restart, with the output so far; None if there is none."""
+    claimed_run(tx, claim)
+    row = tx.one(
+        "SELECT * FROM messages WHERE workspace_id = ? AND run_id = ? AND call_message_id = ? AND call_id = ?"
+        " AND reason IS NULL AND call_state IS NOT NULL",
+        *(claim.workspace_id, claim.run_id, call[0], call[1]),
+    )
+    return None if row is None else raw_message_of(row, [encode(_output_so_far(tx.db, row))])
+
+
+def keep_call_state(tx: Transaction, claim: Claim, message_id: str, state: bytes | None) -> None:
+    """Store what the next server needs to go on with a call; None: from now on a crash interrupts it (P13)."""
+    claimed_run(tx, claim)
+    tx.execute("UPDATE messages SET call_state = ? WHERE id = ? AND reason IS NULL", state, message_id)
+
+
+def call_state(db: sqlite3.Connection, message_id: str) -> bytes | None:
+    row = db.execute("SELECT call_state FROM messages WHERE id = ?", (message_id,)).fetchone()
+    return None if row is None else row["call_state"]
+
+
+def kept_calls(db: sqlite3.Connection) -> list[KeptCall]:
+    """Return the calls of unfinished runs that go on after a restart."""
+    rows = db.execute(
+        "SELECT messages.* FROM runs JOIN messages USING (workspace_id, run_id)"
+        # The redundant `IN` makes SQLite use the partial index.
+        " WHERE runs.state IN ('queued', 'running') AND runs.state = 'running' AND reason IS NULL"
+        " AND call_state IS NOT NULL ORDER BY messages.seq"
+    ).fetchall()
+    return [
+        KeptCall(
+            row["workspace_id"],
+            raw_message_of(row, [encode(part) for part in _opening_parts(db, row)]),
+            _output_so_far(db, row),
+        )
+        for row in rows
+    ]
+
+
+def _output_so_far(db: sqlite3.Connection, row: sqlite3.Row) -> ToolResult:
+    drafts = db.execute("SELECT text FROM drafts WHERE message_id = ? ORDER BY id", (row["id"],)).fetchall()
+    text = b"".join(draft["text"] for draft in drafts).decode()
+    return ToolResult(row["call_id"], row["call_name"], text, False)
+
+
 def append_drafts(tx: Transaction, claim: Claim, drafts: Sequence[Draft]) -> None:
     """Store text in flight. A canceled turn may still do this, so that text that clients have seen is kept."""
     claimed_run(tx, claim, even_cancelled=True)
@@ -110,7 +156,7 @@ def append_parts(tx: Transaction, message_id: str, first: int, parts: Sequence[P
     _insert_parts(tx, message_id, first, parts)
     reason = _find_reason(parts)
     if reason is not None:
-        tx.execute("UPDATE messages SET reason = ? WHERE id = ?", reason, message_id)
+        tx.execute("UPDATE messages SET reason = ?, call_state = NULL WHERE id = ?", reason, message_id)
     append_message_event(tx, "updated", _row(tx, message_id), parts_of(tx.db, message_id))
 
 
@@ -123,13 +169,20 @@ class EndNote(NamedTuple):
 
 
 def close_open(
-    tx: Transaction, workspace_id: str, run_id: str, reason: FinishReason, why: str | None, note: EndNote
+    tx: Transaction,
+    workspace_id: str,
+    run_id: str,
+    reason: FinishReason,
+    why: str | None,
+    note: EndNote,
+    *,
+    keeps_calls: bool = False,
 ) -> None:
-    """Finish every open message of a run, with its text in flight."""
+    """Finish every open message of a run, with its text in flight. `keeps_calls`: not those of calls that can go on."""
     for row in tx.all(
-        "SELECT * FROM messages WHERE workspace_id = ? AND run_id = ? AND reason IS NULL ORDER BY seq",
-        workspace_id,
-        run_id,
+        "SELECT * FROM messages WHERE workspace_id = ? AND run_id = ? AND reason IS NULL"
+        " AND (? = 0 OR call_state IS NULL) ORDER BY seq",
+        *(workspace_id, run_id, keeps_calls),
     ):
         stored = len(parts_of(tx.db, row["id"]))
         folded = _fold_drafts(tx, row["id"])

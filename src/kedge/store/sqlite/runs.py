@@ -327,9 +327,13 @@ def prepare_next_attempt(tx: Transaction, row: sqlite3.Row) -> bool:
 
 
 def interrupt_turn(tx: Transaction, host: sqlite3.Row) -> None:
-    """Finish open messages as interrupted, because the server stops or died; pending requests stay (P13)."""
+    """Finish open messages as interrupted, because the server stops or died; pending requests stay (P13).
+
+    Calls whose state is stored go on, and stay open.
+    """
     run_end.end_children(tx, host)  # their parents' tool calls are interrupted
-    messages.close_open(tx, host["workspace_id"], host["run_id"], "interrupted", None, INTERRUPTED_NOTE)
+    ids = (host["workspace_id"], host["run_id"])
+    messages.close_open(tx, *ids, "interrupted", None, INTERRUPTED_NOTE, keeps_calls=True)
 
 
 def record_process(tx: Transaction, claim: Claim, process: ProcessRecord) -> None:
@@ -344,6 +348,14 @@ def keep_process(tx: Transaction, claim: Claim, process: ProcessRecord) -> None:
     """Detach the group from its run: from now on it belongs to the workspace."""
     claimed_run(tx, claim)
     tx.execute("UPDATE processes SET run_id = '' WHERE pgid = ? AND started = ?", process.pgid, process.started)
+
+
+def record_workspace_process(tx: Transaction, workspace_id: str, process: ProcessRecord) -> None:
+    """Record a group that belongs to the workspace from the beginning."""
+    tx.execute(
+        "INSERT OR REPLACE INTO processes (workspace_id, run_id, pgid, started) VALUES (?, '', ?, ?)",
+        *(workspace_id, process.pgid, process.started),
+    )
 
 
 def forget_process(tx: Transaction, process: ProcessRecord) -> None:

@@ -142,6 +142,17 @@ def keep_surroundings(tx: Transaction, claim: Claim, body: bytes) -> bytes:
     return tx.get("SELECT body FROM surroundings WHERE session_id = ?", claim.session_id)["body"]
 
 
+def keep_tools(tx: Transaction, claim: Claim, body: bytes) -> None:
+    """Replace the tools that the session's requests contain."""
+    claimed_run(tx, claim)
+    tx.execute("UPDATE surroundings SET tools = ? WHERE session_id = ?", body, claim.session_id)
+
+
+def tools(db: sqlite3.Connection, session_id: str) -> bytes | None:
+    row = db.execute("SELECT tools FROM surroundings WHERE session_id = ?", (session_id,)).fetchone()
+    return None if row is None else row["tools"]
+
+
 def surroundings(db: sqlite3.Connection, session_id: str) -> bytes | None:
     row = db.execute("SELECT body FROM surroundings WHERE session_id = ?", (session_id,)).fetchone()
     return None if row is None else row["body"]

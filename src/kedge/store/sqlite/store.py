@@ -24,6 +24,7 @@ from kedge.store.port import (
     CostGrant,
     DayCost,
     Draft,
+    KeptCall,
     LogPage,
     MessagePage,
     OnCommit,
@@ -203,6 +204,15 @@ class SqliteStore:
     ) -> RawMessage:
         return await self._writer.write("create_message", _create_message, claim, role, model, summary, call)
 
+    async def keep_call_state(self, claim: Claim, message_id: str, state: bytes | None) -> None:
+        await self._writer.write("keep_call_state", messages.keep_call_state, claim, message_id, state)
+
+    async def call_state(self, message_id: str) -> bytes | None:
+        return await self._readers.read(messages.call_state, message_id)
+
+    async def kept_calls(self) -> list[KeptCall]:
+        return await self._readers.read(messages.kept_calls)
+
     async def append_drafts(self, claim: Claim, drafts: Sequence[Draft]) -> None:
         await self._writer.write("draft", messages.append_drafts, claim, drafts)
 
@@ -245,6 +255,12 @@ class SqliteStore:
 
     async def surroundings(self, session_id: str) -> bytes | None:
         return await self._readers.read(sessions.surroundings, session_id)
+
+    async def keep_tools(self, claim: Claim, body: bytes) -> None:
+        await self._writer.write("keep_tools", sessions.keep_tools, claim, body)
+
+    async def tools(self, session_id: str) -> bytes | None:
+        return await self._readers.read(sessions.tools, session_id)
 
     async def add_note(self, claim: Claim, message_id: str, body: bytes) -> None:
         await self._writer.write("add_note", sessions.add_note, claim, message_id, body)
@@ -294,6 +310,9 @@ class SqliteStore:
 
     async def keep_process(self, claim: Claim, process: ProcessRecord) -> None:
         await self._writer.write("keep_process", runs.keep_process, claim, process)
+
+    async def record_workspace_process(self, workspace_id: str, process: ProcessRecord) -> None:
+        await self._writer.write("record_workspace_process", runs.record_workspace_process, workspace_id, process)
 
     async def forget_process(self, process: ProcessRecord) -> None:
         await self._writer.write("forget_process", runs.forget_process, process)
@@ -370,5 +389,7 @@ def _create_message(
     tx: Transaction, claim: Claim, role: Role, model: str | None, summary: bool, call: tuple[str, str, str] | None
 ) -> RawMessage:
     if call is not None:
+        if (known := messages.reopen(tx, claim, call)) is not None:
+            return known
         requests.resolve_open(tx, claim.workspace_id, claim.run_id, call[:2])
     return messages.create(tx, claim, role, model, summary, call)

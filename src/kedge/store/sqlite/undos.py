@@ -213,8 +213,8 @@ def fork(tx: Transaction, workspace_id: str, session_id: str, message_id: str) -
     )
     # The same system prompt, and so the same prefix for the provider's cache.
     tx.execute(
-        "INSERT INTO surroundings (session_id, workspace_id, body)"
-        " SELECT ?, workspace_id, body FROM surroundings WHERE session_id = ?",
+        "INSERT INTO surroundings (session_id, workspace_id, body, tools)"
+        " SELECT ?, workspace_id, body, tools FROM surroundings WHERE session_id = ?",
         *(fork_id, session_id),
     )
     session = append_session_event(tx, workspace_id, fork_id, "created", seq)
