@@ -59,7 +59,7 @@ class Session:
         self._config = McpOAuthConfig(
             client_id=context.get("client_id", document), client_secret=context.get("client_secret")
         )
-        self._tokens = ServerTokens(url, MemoryStore(), "log in")
+        self._tokens = ServerTokens(url, MemoryStore())
         self._logins = 0
         self.client = self._make_client()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from base64 import b64encode
 from typing import Protocol
@@ -18,13 +19,16 @@ import msgspec
 from kedge.mcp.errors import CannotConnect, LoginFailed, LoginRequired, McpError
 from kedge.mcp.oauth.metadata import Challenge, canonical_resource, join_scopes, parse_challenge, split_scopes
 from kedge.mcp.oauth.web import LoginWeb
+from kedge.protocol.errors import KedgeError
+
+log = logging.getLogger(__name__)
 
 REFRESH_EARLY_S = 30.0  # before a token expires
 _DEAD_GRANTS = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "invalid_scope"})
 
 
 class SecretStore(Protocol):
-    """Secrets by name, in the file or keyring of the API keys."""
+    """Secrets by name, in the file or keyring of the API keys. Its methods raise `KedgeError`."""
 
     async def list_names(self) -> list[str]: ...
     async def read(self, name: str) -> str | None: ...
@@ -78,13 +82,11 @@ class _ErrorAnswer(msgspec.Struct):
 class ServerTokens:
     """Implements `kedge.mcp.http.Authorization` for one server, for all its connections."""
 
-    def __init__(self, url: str, store: SecretStore, login_hint: str) -> None:
-        """`login_hint` says how a person logs in."""
+    def __init__(self, url: str, store: SecretStore) -> None:
         self.url = url
         self.resource = canonical_resource(url)
         self.challenge = Challenge()  # the last one, which the next login answers
         self._store = store
-        self._login_hint = login_hint
         self._grant: Grant | None = None
         self._is_loaded = False
         self._lock = asyncio.Lock()
@@ -104,9 +106,9 @@ class ServerTokens:
             wanted = join_scopes(() if grant is None else grant.scopes, self.challenge.scopes)
             self.challenge = msgspec.structs.replace(self.challenge, scopes=wanted)
             more = " ".join(self.challenge.scopes)[:200]
-            raise LoginRequired(f"the server wants more rights ({more}): {self._login_hint}")
+            raise LoginRequired(f"the server wants more rights ({more}); log in again")
         if grant is None or not grant.access_token:
-            raise LoginRequired(f"the server needs a login: {self._login_hint}")
+            raise LoginRequired("the server needs a login")
         if used == f"Bearer {grant.access_token}":
             await self._refresh(grant.access_token)
 
@@ -115,21 +117,30 @@ class ServerTokens:
         if not self._is_loaded:
             async with self._lock:
                 if not self._is_loaded:
-                    found = await list_grants(self._store, self.resource)
+                    try:
+                        found = await list_grants(self._store, self.resource)
+                    except KedgeError as error:
+                        raise CannotConnect(f"its login cannot be read: {error.message}") from error
                     self._grant = max(found, key=lambda grant: grant.saved_at, default=None)
                     self._is_loaded = True
         return self._grant
 
     async def save(self, grant: Grant) -> None:
-        """Store a grant, in place of those of other authorization servers once it has a token."""
+        """Store a grant, in place of those of other authorization servers once it has a token.
+
+        It is used even if `LoginFailed` is raised, because it cannot be stored.
+        """
         grant = msgspec.structs.replace(grant, saved_at=time.time())
-        await self._store.write(grant.name, msgspec.json.encode(grant).decode())
         self._grant, self._is_loaded = grant, True
-        if grant.access_token:
-            self.challenge = Challenge()
-            for other in await list_grants(self._store, self.resource):
-                if other.issuer != grant.issuer:
-                    await self._store.write(other.name, None)
+        try:
+            await self._store.write(grant.name, msgspec.json.encode(grant).decode())
+            if grant.access_token:
+                self.challenge = Challenge()
+                for other in await list_grants(self._store, self.resource):
+                    if other.issuer != grant.issuer:
+                        await self._store.write(other.name, None)
+        except KedgeError as error:
+            raise LoginFailed(f"the login cannot be stored: {error.message}") from error
 
     async def forget(self) -> bool:
         """Remove what is stored for this server, and revoke its tokens if the issuer can. Returns False without any."""
@@ -146,29 +157,32 @@ class ServerTokens:
         async with self._lock:
             grant = self._grant
             if grant is None or not grant.access_token:
-                raise LoginRequired(f"the server needs a login: {self._login_hint}")
+                raise LoginRequired("the server needs a login")
             if grant.access_token != used:
                 return grant
             if grant.refresh_token is None:
                 await self._drop_tokens(grant)
-                raise LoginRequired(f"the login has expired: {self._login_hint}")
+                raise LoginRequired("the login has expired")
             fields = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token}
             web = LoginWeb(self.url)
             try:
                 grant = await request_token(web, grant, fields)
             except LoginFailed as error:
                 await self._drop_tokens(grant)
-                raise LoginRequired(f"the login has expired ({error.text}): {self._login_hint}") from None
+                raise LoginRequired(f"the login has expired ({error.text})") from None
             finally:
                 web.close()
-            self._grant = grant  # even if it cannot be stored: the old token may be dead
-            await self.save(grant)
+            try:
+                await self.save(grant)
+            except LoginFailed as error:  # the old token may be dead already
+                log.warning("%s: %s", grant.resource, error.text)
             return grant
 
     async def _drop_tokens(self, grant: Grant) -> None:
         """Keep the client's registration for the next login."""
         self._grant = msgspec.structs.replace(grant, access_token="", refresh_token=None, expires_at=None)
-        await self._store.write(grant.name, msgspec.json.encode(self._grant).decode())
+        with contextlib.suppress(KedgeError):  # they are of no use
+            await self._store.write(grant.name, msgspec.json.encode(self._grant).decode())
 
     async def _revoke(self, grant: Grant) -> None:
         token = grant.refresh_token or grant.access_token

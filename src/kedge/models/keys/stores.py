@@ -1,7 +1,8 @@
 """Where API keys are stored: a file, or the system's keyring. Errors never quote what these contain: it may be a key.
 
 The file has mode 0600 and is replaced atomically under a lock that all processes share. Its content is
-{"version": 1, "providers": {ID: {"api_key": KEY}}}, with only "last_four" of a key in the keyring; unknown fields stay.
+{"version": 1, "providers": {ID: {"api_key": KEY}}, "mcp": {NAME: {"api_key": SECRET}}}, with only "last_four" of a key
+in the keyring; unknown fields stay.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -25,6 +26,9 @@ from kedge.protocol.errors import StoreUnavailable
 VERSION = 1
 MAX_BYTES = 1024 * 1024
 LOCK_S = 10.0  # another process writes for a few milliseconds
+
+
+Section = Literal["providers", "mcp"]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -42,6 +46,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 class _Document(msgspec.Struct):
     providers: dict[str, Entry] = {}
+    mcp: dict[str, Entry] = {}  # tokens of MCP servers
     version: int = VERSION
 
 
@@ -53,25 +58,29 @@ _decode_document = msgspec.json.Decoder(
 class KeyFile:
     """All methods block: call them in a thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, section: Section = "providers") -> None:
         self.path = path
+        self._section: Section = section
 
     def read(self) -> dict[str, Entry]:
         content = self._read_file()
-        return {} if content is None else self._decode(content).providers
+        return {} if content is None else self._select(self._decode(content))
 
-    def put(self, provider_id: str, entry: Mapping[str, Any] | None) -> Entry | None:
+    def put(self, name: str, entry: Mapping[str, Any] | None) -> Entry | None:
         """Store an entry, or remove it (None); return the previous one. If it raises, the file is unchanged."""
         try:
             target = Path(os.path.realpath(self.path))  # keep a symbolic link
             with _lock(target.with_name(f"{target.name}.lock")):
                 content = self._read_file()
-                known = {} if content is None else self._decode(content).providers
-                if entry is not None or provider_id in known:
-                    self._replace(target, _edit(content, provider_id, entry))
-                return known.get(provider_id)
+                known = {} if content is None else self._select(self._decode(content))
+                if entry is not None or name in known:
+                    self._replace(target, _edit(content, self._section, name, entry))
+                return known.get(name)
         except OSError as error:
             raise StoreUnavailable(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def _select(self, document: _Document) -> dict[str, Entry]:
+        return document.providers if self._section == "providers" else document.mcp
 
     def _read_file(self) -> bytes | None:
         try:
@@ -116,15 +125,15 @@ class KeyFile:
         _sync_directory(target.parent)
 
 
-def _edit(content: bytes | None, provider_id: str, entry: Mapping[str, Any] | None) -> bytes:
+def _edit(content: bytes | None, section: Section, name: str, entry: Mapping[str, Any] | None) -> bytes:
     """Return the document with the entry changed and everything else kept."""
     document: dict[str, Any] = msgspec.json.decode(content) if content else {"version": VERSION}
-    entries: dict[str, Any] = document.setdefault("providers", {})
+    entries: dict[str, Any] = document.setdefault(section, {})
     if entry is None:
-        del entries[provider_id]
+        del entries[name]
     else:
-        unknown = {k: v for k, v in entries.get(provider_id, {}).items() if k not in Entry.__struct_fields__}
-        entries[provider_id] = {**entry, **unknown}
+        unknown = {k: v for k, v in entries.get(name, {}).items() if k not in Entry.__struct_fields__}
+        entries[name] = {**entry, **unknown}
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
@@ -174,21 +183,21 @@ class KeyRing:
         self._is_idle = threading.Event()  # the last call has returned
         self._is_idle.set()
 
-    async def get(self, provider_id: str) -> str | None:
-        return await self._call(lambda ring: ring.get_password(SERVICE, provider_id))
+    async def get(self, name: str) -> str | None:
+        return await self._call(lambda ring: ring.get_password(SERVICE, name))
 
-    async def set(self, provider_id: str, key: str) -> None:
+    async def set(self, name: str, key: str) -> None:
         def store(ring: ModuleType) -> bool:
-            ring.set_password(SERVICE, provider_id, key)
-            return ring.get_password(SERVICE, provider_id) == key  # some backends drop the value silently
+            ring.set_password(SERVICE, name, key)
+            return ring.get_password(SERVICE, name) == key  # some backends drop the value silently
 
         if not await self._call(store):
             raise ConfigError("bad_config", 'The keyring did not store the API key; set credentials.store = "file"')
 
-    async def delete(self, provider_id: str) -> None:
+    async def delete(self, name: str) -> None:
         def remove(ring: ModuleType) -> None:
-            if ring.get_password(SERVICE, provider_id) is not None:
-                ring.delete_password(SERVICE, provider_id)
+            if ring.get_password(SERVICE, name) is not None:
+                ring.delete_password(SERVICE, name)
 
         await self._call(remove)
 
