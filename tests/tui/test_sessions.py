@@ -319,3 +319,76 @@ async def test_another_session_that_asks_is_named_with_what_it_asks_before_the_f
         await ui.until(lambda: "Elsewhere [/here]: needs you\nrun touch made" in ui.told, "who asks, and what")
         await ui.shows("Elsewhere [/here]: needs you", "run touch made")
         await other.cancel(session_id=elsewhere.id)
+
+
+async def three_prompts(ui: UiDriver, served: Home, directory: Path) -> None:
+    """Each prompt writes a file by a command; the second one also edits `shared.txt`."""
+    (directory / "shared.txt").write_text("one\n")
+    for name in ("first", "second", "third"):
+        command = f"echo {name} > {name}.txt" + ("; echo two >> shared.txt" if name == "second" else "")
+        call = json.dumps([{"name": "bash", "input": {"command": command}}])
+        served.models.on({"tool_calls": call}, {"text": f"DONE-{name}"}, prompt=f"the {name} prompt")
+        await ui.submit(f"the {name} prompt")
+        await ui.shows(f"DONE-{name}")
+        await ui.idle()
+
+
+async def test_going_back_to_a_prompt_keeps_the_draft(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (120, 40), mode="yolo") as ui:
+        await three_prompts(ui, served, tmp_path)
+        await ui.press("escape")
+        await ui.shows("again to go back")
+        await ui.press("escape")
+        await ui.opens("RewindDialog")
+        await ui.shows("the first prompt", "4 files", "3 files", "third.txt will be deleted")
+        await ui.press("up")
+        await ui.shows("second.txt will be deleted", "shared.txt will be changed")
+        await ui.press("escape")
+        await ui.closes()
+        await ui.write("a draft")
+        await ui.press("escape", "escape")
+        assert ui.app.screen is ui.app.chat, "with a draft, Esc Esc does nothing"
+        ui.app.chat.commands.run("/rewind")
+        await ui.opens("RewindDialog")
+        await ui.press("up", "enter")
+        await ui.opens("ConfirmDialog")
+        await ui.shows("“the second prompt”", "files and conversation", "files only", "conversation only")
+        await ui.press("up", "up", "up", "enter")
+        await ui.shows("Undone: 3 files changed")
+        await ui.hides("DONE-second")
+        assert ui.app.chat.editor.text == "the second prompt\n\na draft"
+        assert sorted(path.name for path in tmp_path.glob("*.txt")) == ["first.txt", "shared.txt"]
+        assert (tmp_path / "shared.txt").read_text() == "one\n"
+        ui.app.chat.editor.clear()
+        await ui.submit("/redo")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.shows("DONE-third")
+        assert (tmp_path / "third.txt").exists()
+
+
+async def test_files_and_conversation_go_back_alone_and_the_timeline_says_so(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (120, 45), mode="yolo") as ui:
+        await three_prompts(ui, served, tmp_path)
+        await ui.submit("/rewind")
+        await ui.opens("RewindDialog")
+        await ui.press("up", "enter")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "up", "enter")
+        await ui.shows("Undone, files only: 3 files changed", "DONE-third")
+        assert ui.app.chat.editor.text == ""
+        assert not (tmp_path / "third.txt").exists()
+        await ui.submit("/rewind")
+        await ui.opens("RewindDialog")
+        await ui.shows("no files")
+        await ui.press("enter")
+        await ui.opens("ConfirmDialog")
+        await ui.shows("Go back in the conversation")
+        await ui.press("up", "enter")
+        await ui.hides("DONE-third")
+        assert ui.app.chat.editor.text == "the third prompt"
+        ui.app.chat.editor.clear()
+        await ui.submit("/timeline")
+        await ui.opens("TimelineDialog")
+        await ui.shows("the first prompt", "bash  echo first > first.txt", "created   first.txt", "undone")
+        await ui.shows("↶ Files went back to before “the second prompt”", "↶ Conversation went back")

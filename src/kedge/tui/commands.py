@@ -21,10 +21,25 @@ from kedge.tui.editor.draft import Draft
 from kedge.tui.state.blocks import Block, CallBlock
 
 if TYPE_CHECKING:
-    from kedge.protocol.api import UserCommand
+    from kedge.protocol.api import CommandSource, UserCommand
     from kedge.tui.port import Chat
 
 FROM_REPOSITORY = "From this repository: "  # its author wrote the prompt
+OWN = "Your own, instead of the built-in one: "
+UNUSED = "From this repository, not used because the name is taken: "
+# Other names of commands, also those that other agents use.
+ALIASES = {
+    "q": "quit",
+    "models": "model",
+    "checkpoint": "rewind",
+    "continue": "resume",
+    "usage": "cost",
+    "permission": "permissions",
+    "approvals": "permissions",
+    "summarize": "compact",
+    "commands": "help",
+    "reset": "new",
+}
 
 
 class Command(NamedTuple):
@@ -33,7 +48,7 @@ class Command(NamedTuple):
     run: Callable[[str], None]
     arguments: str = ""  # shown in help
     key: str = ""  # the action in `keys` that does the same
-    is_custom: bool = False  # defined by the user or the repository
+    source: CommandSource | None = None  # of a custom one: the user or the repository
 
 
 class Commands:
@@ -44,17 +59,30 @@ class Commands:
             Command("new", "Start a new session", self._new, key="new_session"),
             Command("clear", "Start a new session (same as /new)", self._new),
             Command("sessions", "Open, rename or delete a session", self._sessions, key="sessions"),
+            Command("resume", "Open a session (same as /sessions)", self._sessions),
             Command("rename", "Rename this session", self._rename, "TITLE"),
             Command("model", "Choose the model of this session", self._model, "[NAME]", key="models"),
             Command("effort", "Choose the reasoning effort of this session", self._effort, "[LEVEL]"),
             Command("mode", "Switch mode: plan, ask, auto-edit, yolo", self._mode, "[MODE]", key="next_mode"),
             Command("login", "Add an API key", self._login, "[PROVIDER]"),
+            Command("init", "Write AGENTS.md for this project, or update it", self._init, "[WISHES]"),
+            Command(
+                "review", "Review uncommitted changes, or the branch against BASE (mode plan)", self._review, "[BASE]"
+            ),
             Command("compact", "Summarize the conversation to free context", self._compact),
             Command("context", "Context usage", self._context),
             Command("cost", "Tokens and cost of this session", self._cost),
             Command("diff", "Files changed in this session", self._diff, key="changes"),
             Command("undo", "Undo the last prompt and its file changes", partial(self._rewind, "undo")),
             Command("redo", "Redo", partial(self._rewind, "redo")),
+            Command(
+                "rewind", "Go back to an earlier prompt: files, conversation, or both", partial(self._rewind, "rewind")
+            ),
+            Command(
+                "timeline",
+                "What each prompt and command changed, and what was undone",
+                partial(self._rewind, "timeline"),
+            ),
             Command("fork", "Fork this session", partial(self._rewind, "fork")),
             Command("queue", "Edit or remove queued prompts", self._queue, key="queue"),
             Command("jobs", "Background jobs", self._jobs),
@@ -62,17 +90,27 @@ class Commands:
             Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
             Command("theme", "Choose a color theme", self._theme, "[NAME]"),
             Command("quit", "Quit (runs keep going)", self._quit, key="leave"),
+            Command("exit", "Quit (same as /quit)", self._quit),
         )
-        self.all = {command.name: command for command in commands}
+        self._built_in = {command.name: command for command in commands}
+        self.all = dict(self._built_in)
+        self.unused: list[Command] = []  # of the repository, whose names are taken
 
     def set_custom(self, found: Sequence[UserCommand]) -> None:
-        """Replace the custom commands; they cannot redefine a built-in one."""
-        self.all = {name: each for name, each in self.all.items() if not each.is_custom}
-        for each in found:
+        """Replace the custom commands. One of the user's wins over a built-in one; one of the repository never does."""
+        self.all, self.unused = dict(self._built_in), []
+        for each in sorted(found, key=lambda each: each.source != "user"):
             about, run = visible_line(each.description), partial(self._send_prompt, each.text)
-            about = f"{FROM_REPOSITORY}{about}" if each.source == "workspace" else about
-            command = Command(each.name, about, run, "[ARGUMENTS]", is_custom=True)
-            self.all.setdefault(each.name, command)
+            is_taken = each.name in self.all or each.name in ALIASES
+            if each.source == "workspace":
+                about = f"{UNUSED if is_taken else FROM_REPOSITORY}{about}"
+            elif is_taken:
+                about = f"{OWN}{about}"
+            command = Command(each.name, about, run, "[ARGUMENTS]", source=each.source)
+            if is_taken and each.source == "workspace":
+                self.unused.append(command)
+            else:
+                self.all[each.name] = command
         self._screen.editor.set_commands(self.names())
 
     def _send_prompt(self, text: str, arguments: str) -> None:
@@ -86,11 +124,24 @@ class Commands:
     def run(self, line: str) -> None:
         """Run `/name arguments`."""
         name, _, arguments = line.removeprefix("/").partition(" ")
-        command = self.all.get(name)
+        command = self.all.get(name) or self.all.get(ALIASES.get(name, ""))
         if command is None:
-            self._screen.hint(f"Unknown command /{name}. See /help.")
+            self._screen.hint(f"Unknown command /{name}. {self._suggest(name)}See /help.")
             return
         command.run(arguments.strip())
+
+    def run_built_in(self, name: str) -> None:
+        """Run the command that a key stands for, also if the user has a command of that name."""
+        self._built_in[name].run("")
+
+    def _suggest(self, name: str) -> str:
+        """Return `Did you mean …? ` with the names that are most like this one; empty if there are none."""
+        from difflib import get_close_matches
+
+        known = {alias: target for alias, target in ALIASES.items() if target in self.all}
+        found = get_close_matches(name, [*self.all, *known], n=2, cutoff=0.6)
+        names = dict.fromkeys(known.get(each, each) for each in found)
+        return f"Did you mean {' or '.join(f'/{each}' for each in names)}? " if names else ""
 
     def open_palette(self) -> None:
         from kedge.tui.dialogs.dialog import Palette
@@ -122,7 +173,8 @@ class Commands:
     def _help(self, _: str) -> None:
         from kedge.tui.dialogs.help import HelpDialog
 
-        commands = [(f"/{each.name} {each.arguments}".strip(), each.help) for each in self.all.values()]
+        listed = [*self.all.values(), *self.unused]
+        commands = [(f"/{each.name} {each.arguments}".strip(), each.help) for each in listed]
         self._screen.interface.push_screen(HelpDialog(self._screen.interface.settings.keys, commands))
 
     def _new(self, _: str) -> None:
@@ -163,6 +215,19 @@ class Commands:
     def _login(self, provider: str) -> None:
         self._screen.interface.log_in(provider)
 
+    def _init(self, wishes: str) -> None:
+        from kedge.tui.task_prompts import make_init_prompt
+
+        if self._screen.mode == "plan":
+            self._screen.hint("Mode plan changes no files: switch the mode first, then /init writes AGENTS.md")
+        else:
+            self._screen.send(Draft(make_init_prompt(wishes)))
+
+    def _review(self, base: str) -> None:
+        from kedge.tui.task_prompts import make_review_prompt
+
+        self._screen.send(Draft(make_review_prompt(base)), mode="plan")
+
     def _compact(self, _: str) -> None:
         from kedge.client.environment import new_run_id
 
@@ -195,11 +260,12 @@ class Commands:
             self._screen.interface.push_screen(ChangesDialog(self._screen.api, session_id))
 
     def _rewind(self, what: str, _: str) -> None:
-        from kedge.tui.undo import fork, rewind
+        from kedge.tui import undo
 
         screen = self._screen
         if session_id := self._require_session():
-            work = fork(screen, session_id) if what == "fork" else rewind(screen, session_id, what)
+            works = {"fork": undo.fork, "rewind": undo.pick_prompt, "timeline": undo.show_timeline}
+            work = works[what](screen, session_id) if what in works else undo.rewind(screen, session_id, what)
             screen.run_worker(work, group="undo", exclusive=True)
 
     def _queue(self, _: str) -> None:

@@ -242,18 +242,21 @@ class ChatScreen(Screen[None]):
             return
         self.send(draft)
 
-    def send(self, draft: Draft) -> None:
-        self.run_worker(self.sender.send(draft), group="send")
+    def send(self, draft: Draft, *, mode: Mode | None = None) -> None:
+        """Send a prompt, in the chosen mode or in another one."""
+        self.run_worker(self.sender.send(draft, mode), group="send")
 
     # keys
 
     def clear_hint(self, key: str) -> None:
         """Called for every key, also those of the editor: the hint has been read by then."""
-        if key != "escape" and self._hint:
-            self.hint("")
+        if key != "escape":
+            self._escaped_at = float("-inf")
+            if self._hint:
+                self.hint("")
 
     def action_escape(self) -> None:
-        """Go back from a sub-agent's session; else cancel if pressed twice."""
+        """Go back from a sub-agent's session; else, if pressed twice, cancel, or show the prompts to go back to."""
         now = time.monotonic()
         if self.focused is not self.editor:
             self.editor.focus()
@@ -261,15 +264,19 @@ class ChatScreen(Screen[None]):
             self.open_session(parent_id)
             return
         session = self.session
-        if session is None or not session.is_busy:
+        if session is None or (not session.is_busy and self.editor.text):
             return
-        if now - self._escaped_at <= DOUBLE_ESCAPE_S:
-            self._escaped_at = float("-inf")
-            self._cancel(session.session_id, session.queue)
-        else:
+        if now - self._escaped_at > DOUBLE_ESCAPE_S:
             self._escaped_at = now
             queued = "; queued prompts return to the editor" if session.queue else ""
-            self.hint(f"Press Esc again to cancel{queued}")
+            self.hint(f"Press Esc again to {f'cancel{queued}' if session.is_busy else 'go back to an earlier prompt'}")
+            return
+        self._escaped_at = float("-inf")
+        if session.is_busy:
+            self._cancel(session.session_id, session.queue)
+        else:
+            self.hint("")
+            self.commands.run_built_in("rewind")
 
     @work(group="cancel")
     async def _cancel(self, session_id: str, queue: Sequence[Run]) -> None:
@@ -348,7 +355,7 @@ class ChatScreen(Screen[None]):
         self.commands.open_palette()
 
     def action_run_command(self, name: str) -> None:
-        self.commands.run(f"/{name}")
+        self.commands.run_built_in(name)
 
     @on(PromptEditor.Notice)
     def _show_notice(self, event: PromptEditor.Notice) -> None:
@@ -372,7 +379,7 @@ class PromptSender:
         self._order = asyncio.Lock()  # one submission at a time
         self._unconfirmed: dict[str, Draft] = {}  # not confirmed yet, by run id
 
-    async def send(self, draft: Draft) -> None:
+    async def send(self, draft: Draft, mode: Mode | None = None) -> None:
         """Submit a draft; put it back into the editor if it fails."""
         from kedge.client.environment import new_run_id
 
@@ -384,7 +391,7 @@ class PromptSender:
         screen.sync.retry()
         try:
             async with self._order:
-                await self._submit(draft, run_id)
+                await self._submit(draft, run_id, mode or screen.mode)
         except Refused as error:
             if error.code == "run_id_conflict":  # an earlier attempt arrived, with another mode or session
                 self._confirm(run_id)
@@ -410,7 +417,7 @@ class PromptSender:
         for run_id in [each for each in self._unconfirmed if each in self._screen.workspace.runs or each in runs]:
             self._confirm(run_id)
 
-    async def _submit(self, draft: Draft, run_id: str) -> None:
+    async def _submit(self, draft: Draft, run_id: str, mode: Mode) -> None:
         screen, api = self._screen, self._screen.api
         if screen.session_id is None:
             # A shell command makes a poor title; the first prompt makes the title then.
@@ -426,7 +433,7 @@ class PromptSender:
             draft.text,
             run_id=run_id,
             attachments=draft.attachments,
-            mode=screen.mode,
+            mode=mode,
             model=screen.interface.launch.model,
         )
 

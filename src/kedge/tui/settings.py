@@ -34,7 +34,7 @@ KEYS = (
     Key("clear", "ctrl+c", "Copy the selection, clear the prompt, or quit", "General"),
     Key("leave", "ctrl+q", "Quit (runs keep going)", "General"),
     Key("suspend", "ctrl+z", "Suspend", "General"),
-    Key("escape", "escape", "Press twice to cancel the run; queued prompts return to the editor", "Runs"),
+    Key("escape", "escape", "Press twice to cancel the run, or to go back to an earlier prompt", "Runs"),
     Key("next_mode", "shift+tab", "Next mode: plan, ask, auto-edit, yolo", "Runs"),
     Key("queue", "ctrl+t", "Edit or remove queued prompts", "Runs", "queue"),
     Key("answer", "f2", "Answer a request", "Runs"),
