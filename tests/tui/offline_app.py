@@ -206,7 +206,7 @@ def _twelve(_: float) -> str:
 
 @contextlib.asynccontextmanager
 async def open_app(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], theme: str = "textual-dark"
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], theme: str = "kedge-dark"
 ) -> AsyncGenerator[tuple[OfflineApp, Pilot[int]]]:
     monkeypatch.setattr(formats, "format_duration", _twelve)
     monkeypatch.setattr(panels, "_SPINNER", "⠹")

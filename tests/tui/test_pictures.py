@@ -18,6 +18,7 @@ from kedge.tui.dialogs.help import HelpDialog
 from kedge.tui.dialogs.models import FirstStart, KeyDialog, ModelDialog
 from kedge.tui.dialogs.requests import QuestionDialog
 from kedge.tui.dialogs.sessions import SessionDialog
+from kedge.tui.dialogs.themes import ThemeDialog
 from tests.tui import offline_app, snapshots
 from tests.tui.chat.support import DIFF
 from tests.tui.offline_app import OfflineApp
@@ -117,6 +118,7 @@ DIALOGS: dict[str, Callable[[OfflineApp], ModalScreen[Any]]] = {
     "queue": lambda _: QueueDialog([offline_app.run("1", "Write a test " * 12), offline_app.run("2", "Then rest")]),
     "confirm": undo,
     "changes": lambda app: ChangesDialog(offline_app.OfflineApi(app.sync.ready), offline_app.SESSION),
+    "themes": lambda app: ThemeDialog(app, "auto"),
     "diff": lambda _: DiffDialog("src/anchor.py", DIFF),
     "jobs": lambda app: JobsDialog(offline_app.OfflineApi(app.sync.ready)),
 }
@@ -133,8 +135,8 @@ async def test_it_looks_as_it_did(
         snapshots.check(app, f"{name}-{size[0]}")
 
 
-@pytest.mark.parametrize("name", ["permission-edit", "permission-bash", "permission-long"])
-async def test_a_permission_request_looks_as_it_did_in_the_largest_terminal(
+@pytest.mark.parametrize("name", ["welcome", "chat", "permission-edit", "permission-bash", "permission-long"])
+async def test_it_looks_as_it_did_in_the_largest_terminal(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with offline_app.open_app(tmp_path, monkeypatch, (200, 60)) as (app, pilot):
@@ -145,7 +147,7 @@ async def test_a_permission_request_looks_as_it_did_in_the_largest_terminal(
 
 @pytest.mark.parametrize("name", ["welcome", "chat", "permission-edit"])
 async def test_it_looks_as_it_did_in_the_light(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with offline_app.open_app(tmp_path, monkeypatch, (140, 40), "textual-light") as (app, pilot):
+    async with offline_app.open_app(tmp_path, monkeypatch, (140, 40), "kedge-light") as (app, pilot):
         SCREENS.get(name, no_dialog)(app)
         await offline_app.show(app, pilot, DIALOGS[name](app) if name in DIALOGS else None)
         snapshots.check(app, f"{name}-light-140")

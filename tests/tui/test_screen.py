@@ -208,7 +208,7 @@ async def test_tasks_and_changed_files_are_beside_the_chat(served: Home, tmp_pat
     )
     async with kedge(tmp_path, (140, 40), mode="yolo") as ui:
         await ui.submit("with a plan")
-        await ui.shows("THE-END", "Tasks", "✓ look", "● change it", "Changed files", "new.txt +2 -0")
+        await ui.shows("THE-END", "Tasks", "☑ look", "◐ change it", "Changed files", "new.txt +2 -0")
         await ui.press("ctrl+b")
         await ui.hides("Changed files")
         await ui.press("ctrl+b")

@@ -59,7 +59,7 @@ async def test_a_theme_that_is_none_is_told(own: Home, tmp_path: Path) -> None:
     server = await asyncio.to_thread(own.serve)
     async with kedge(tmp_path) as ui:
         await ui.shows("Unknown theme 'norse'")
-        assert ui.app.theme == "textual-dark"
+        assert ui.app.theme == "kedge-dark"
     assert await asyncio.to_thread(server.stop) == 0
 
 
@@ -75,15 +75,39 @@ async def test_what_was_typed_before_the_first_picture_is_in_the_editor_as_text(
 async def test_what_another_client_configures_applies_at_once_and_a_theme_is_stored(own: Home, tmp_path: Path) -> None:
     server = await asyncio.to_thread(own.serve)
     async with kedge(tmp_path) as ui, await AsyncClient.connect(str(tmp_path)) as other:
-        assert ui.app.theme == "textual-dark"
-        body = {"scope": "global", "key": "tui.theme", "value": "textual-light"}
+        assert ui.app.theme == "kedge-dark"
+        body = {"scope": "global", "key": "tui.theme", "value": "kedge-light"}
         await other.call("POST", "/config/set", body, type=dict)
-        await ui.until(lambda: ui.app.theme == "textual-light", "the theme of the other")
+        await ui.until(lambda: ui.app.theme == "kedge-light", "the theme of the other")
         await ui.submit("/theme dracula")
         await ui.until(lambda: ui.app.theme == "dracula", "our own")
         await ui.until(lambda: 'theme = "dracula"' in (own.config_dir / "kedge" / "config.toml").read_text(), "stored")
         await other.call("POST", "/config/remove", {"scope": "global", "key": "tui.theme"}, type=dict)
-        await ui.until(lambda: ui.app.theme == "textual-dark", "the terminal's own again")
+        await ui.until(lambda: ui.app.theme == "kedge-dark", "the terminal's own again")
+    assert await asyncio.to_thread(server.stop) == 0
+
+
+async def test_the_list_of_themes_shows_each_at_once_marks_the_current_one_and_leads_back_to_auto(
+    own: Home, tmp_path: Path
+) -> None:
+    configure(own, '[tui]\ntheme = "dracula"\n')
+    server = await asyncio.to_thread(own.serve)
+    async with kedge(tmp_path) as ui:
+        await ui.until(lambda: ui.app.theme == "dracula", "as configured")
+        await ui.submit("/theme")
+        await ui.opens("ThemeDialog")
+        await ui.shows("▸ dracula")
+        await ui.press("down")
+        await ui.until(lambda: ui.app.theme not in ("dracula", "kedge-dark"), "the next one")
+        await ui.press("escape")
+        await ui.closes()
+        assert ui.app.theme == "dracula"
+        await ui.submit("/theme")
+        await ui.opens("ThemeDialog")
+        await ui.press(*"auto", "enter")
+        await ui.closes()
+        await ui.until(lambda: ui.app.theme == "kedge-dark", "the one for this terminal")
+        await ui.until(lambda: 'theme = "auto"' in (own.config_dir / "kedge" / "config.toml").read_text(), "stored")
     assert await asyncio.to_thread(server.stop) == 0
 
 

@@ -31,6 +31,7 @@ from kedge.tui.settings import Launch, Settings
 from kedge.tui.state.session import SessionState
 from kedge.tui.state.workspace import WorkspaceState
 from kedge.tui.sync import Sync
+from kedge.tui.themes import AUTO, DARK_THEME, LIGHT_THEME, THEMES, unify_variables
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
@@ -51,6 +52,8 @@ class KedgeApp(App[int]):
 
     def __init__(self, launch: Launch, terminal_info: terminal.TerminalInfo = terminal.UNKNOWN) -> None:
         super().__init__(driver_class=TerminalDriver)
+        for theme in THEMES:
+            self.register_theme(theme)
         self.launch = launch
         self.settings = Settings()
         self.workspace = WorkspaceState(partial(react, self))
@@ -100,7 +103,16 @@ class KedgeApp(App[int]):
 
     @property
     def _default_theme(self) -> str:
-        return "textual-light" if self._terminal_info.is_light else "textual-dark"
+        return LIGHT_THEME if self._terminal_info.is_light else DARK_THEME
+
+    def show_theme(self, name: str) -> None:
+        """Show a theme; `auto` and unknown names are the one that suits the terminal."""
+        self.theme = name if name in self.available_themes else self._default_theme
+
+    def get_css_variables(self) -> dict[str, str]:
+        variables = unify_variables(super().get_css_variables(), is_colorless=self.no_color)
+        self.theme_variables = variables
+        return variables
 
     # start
 
@@ -147,9 +159,9 @@ class KedgeApp(App[int]):
         if not self.chat.is_mode_chosen:
             self.chat.mode = self.settings.mode
         theme = self.settings.theme
-        self.theme = theme if theme in self.available_themes else self._default_theme
+        self.show_theme(theme)
         problems: list[str] = []
-        if theme not in ("auto", self.theme):
+        if theme not in (AUTO, self.theme):
             problems.append(f"Unknown theme {theme!r} in tui.theme. Use /theme to choose one.")
         if self.settings.unknown:
             names = ", ".join(self.settings.unknown)
@@ -255,6 +267,7 @@ class KedgeApp(App[int]):
 
     def on_app_focus(self, _: events.AppFocus) -> None:
         self._announcer.has_focus = True
+        self.chat.refresh_branch()
 
     def on_app_blur(self, _: events.AppBlur) -> None:
         self._announcer.has_focus = False

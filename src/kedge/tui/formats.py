@@ -7,6 +7,8 @@ from rich.cells import cell_len, set_cell_size
 from kedge.protocol.runs import Usage
 from kedge.protocol.text_safety import visible_line
 
+TASK_MARKS = {"completed": "☑", "in_progress": "◐", "pending": "☐"}
+
 
 def format_tokens(count: int) -> str:
     if count < 1_000:
@@ -43,3 +45,18 @@ def one_line(text: str, width: int) -> str:
     """Return the start of a text on one line, cut to `width` cells."""
     line = " ".join(visible_line(text[: width * 4]).split())
     return line if cell_len(line) <= width else set_cell_size(line, max(width - 1, 1)).rstrip() + "…"
+
+
+def one_line_end(text: str, width: int) -> str:
+    """Return the end of a text on one line, cut to `width` cells."""
+    line = " ".join(visible_line(text[-width * 4 :]).split())
+    if cell_len(line) <= width and len(text) <= width * 4:
+        return line
+    while cell_len(line) > width - 1:
+        line = line[1:]
+    return f"…{line}"
+
+
+def pad(text: str, width: int) -> str:
+    """Return a text with spaces at its end, for a column of `width` cells."""
+    return text + " " * (width - cell_len(text))

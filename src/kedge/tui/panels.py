@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.style import Style
 from textual.widgets import Static
 
 from kedge.protocol.runs import Mode
@@ -125,7 +127,7 @@ class Queue(QuietText):
 
 
 class StatusLine(Horizontal):
-    """Mode, model and directory; context, tokens and cost."""
+    """Mode, model, directory and branch; context, tokens and cost."""
 
     def compose(self) -> ComposeResult:
         yield QuietText(id="status-left")
@@ -146,6 +148,33 @@ class StatusLine(Horizontal):
         self.query_one("#status-right", QuietText).show(Content.styled(" · ".join(numbers), "$foreground-muted"))
 
 
+MAX_HEAD_BYTES = 4096  # of a file that names a branch or a repository
+
+
+def read_branch(directory: str) -> str:
+    """Return the branch that is checked out in a directory, or the start of the commit; empty without a repository."""
+    inner = Path(directory).absolute()
+    for parent in (inner, *inner.parents):
+        git = parent / ".git"
+        try:
+            if git.is_file():  # a worktree or a submodule: the file names the directory
+                link = _read_start(git)
+                git = parent / link.removeprefix("gitdir:").strip() if link.startswith("gitdir:") else git
+            head = _read_start(git / "HEAD")
+        except (OSError, ValueError):
+            continue
+        if not head.startswith("ref:"):
+            return head[:7]
+        branch = head.removeprefix("ref:").strip().removeprefix("refs/heads/")
+        return "" if branch == ".invalid" else branch  # what a repository with another kind of storage has there
+    return ""
+
+
+def _read_start(file: Path) -> str:
+    with file.open("rb") as opened:
+        return opened.read(MAX_HEAD_BYTES).decode(errors="replace").strip()
+
+
 def _numbers(session: SessionState | None, window: int | None) -> list[str]:
     numbers: list[str] = []
     if session is None:
@@ -160,7 +189,6 @@ def _numbers(session: SessionState | None, window: int | None) -> list[str]:
 
 
 MOST_FILES = 20  # the last changed ones; F4 shows all
-_MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 
 class Sidebar(VerticalScroll, can_focus=False):
@@ -173,25 +201,38 @@ class Sidebar(VerticalScroll, can_focus=False):
         width = max(self.size.width - 4, 20)
         parts: list[Content] = [Content.styled(formats.one_line(title or "New session", width * 2), "bold")]
         parts.append(Content.styled(directory, "$foreground-muted"))
-        parts += _section("Model", [model or "none"])
+        parts += _section("Model", [Content(model or "none")])
         if session is not None:
-            parts += _section("Usage", _usage(session, window))
+            parts += _section("Usage", [Content(line) for line in _usage(session, window)])
+            parts += _section("Tasks", [_draw_task(status, text, width) for status, text in session.todos])
+            changed = sorted(list(session.files.items())[-MOST_FILES:])
             parts += _section(
-                "Tasks",
-                [f"{_MARKS.get(status, '○')} {formats.one_line(text, width)}" for status, text in session.todos],
-            )
-            changed = list(session.files.items())[-MOST_FILES:]
-            parts += _section(
-                "Changed files",
-                [f"{formats.one_line(path, width - 10)} +{file.added} -{file.removed}" for path, file in changed],
+                "Changed files", [_draw_file(path, file.added, file.removed, width) for path, file in changed]
             )
         self.query_one("#sidebar-text", QuietText).show(Content("\n").join(parts))
 
 
-def _section(name: str, lines: list[str]) -> list[Content]:
+def _section(name: str, lines: list[Content]) -> list[Content]:
     if not lines:
         return []
-    return [Content(""), Content.styled(name, "$foreground-muted"), *(Content(line) for line in lines)]
+    return [Content(""), Content.styled(name, "$text-primary"), *lines]
+
+
+def _draw_task(status: str, text: str, width: int) -> Content:
+    mark, style = formats.TASK_MARKS.get(status, "☐"), _TASK_STYLES.get(status, "")
+    ink = "$text-success" if status == "completed" else "$text-primary"
+    return Content.assemble((f"{mark} ", ink), (formats.one_line(text, width - 2), style))
+
+
+_TASK_STYLES = {"completed": "$foreground-muted", "in_progress": "bold"}
+
+
+def _draw_file(path: str, added: int, removed: int, width: int) -> Content:
+    """Draw a path and its counts. Of a long path the end is kept: it has the file's name."""
+    counts = f"+{added} -{removed}"
+    room = max(8, width - len(counts) - 1)
+    shown = formats.one_line_end(path, room)
+    return Content.assemble(shown, " ", (f"+{added}", "$text-success"), " ", (f"-{removed}", "$text-error"))
 
 
 def _usage(session: SessionState, window: int | None) -> list[str]:
@@ -208,21 +249,47 @@ def _usage(session: SessionState, window: int | None) -> list[str]:
     return lines
 
 
-class Welcome(QuietText):
-    """Shown instead of an empty chat."""
+_WORDMARK = (
+    "█ ▄▀ █▀▀▀ █▀▀▄ ▄▀▀▀ █▀▀▀",
+    "█▀▄  █▀▀  █  █ █ ▀█ █▀▀",
+    "▀  ▀ ▀▀▀▀ ▀▀▀   ▀▀▀ ▀▀▀▀",
+)
+EXAMPLES = (
+    "Explain how this project is organized",
+    "Find out why a test fails, and fix it",
+    "Review my uncommitted changes",
+)
+MIN_EXAMPLE_LINES = 17  # of the window: below, the examples are left out
 
-    def draw(self, directory: str, model: str, help_key: str, palette_key: str) -> None:
+
+class Welcome(QuietText):
+    """Shown instead of an empty chat. A click on an example puts it into the editor."""
+
+    def draw(self, directory: str, branch: str, model: str, help_key: str, palette_key: str) -> None:
         hints = (
             (help_key, "Keys and commands"),
             (palette_key, "Command palette"),
             ("@ / !", "Files, commands, shell"),
         )
         width = max(len(key) for key, _ in hints) + 2
+        place = f"{directory} ({branch})" if branch else directory
         lines = [
-            Content.assemble(("kedge", "bold $primary"), (f" {VERSION}", "$foreground-muted")),
-            Content.styled(directory, "$foreground-muted"),
+            Content.assemble(("\n".join(_WORDMARK), "$text-primary"), (f"  kedge {VERSION}", "$foreground-muted")),
+            Content(""),
+            Content.styled(place, "$foreground-muted"),
             Content(model) if model else Content.styled("No model yet", "$foreground-muted"),
             Content(""),
-            *(Content.assemble((f"{key:<{width}}", "$text"), (what, "$foreground-muted")) for key, what in hints),
+        ]
+        if self.app.size.height >= MIN_EXAMPLE_LINES:
+            lines.append(Content.styled("Try", "$foreground-muted"))
+            lines += [_draw_example(text) for text in EXAMPLES]
+            lines.append(Content(""))
+        lines += [
+            Content.assemble((f"{key:<{width}}", "$text-primary"), (what, "$foreground-muted")) for key, what in hints
         ]
         self.show(Content("\n").join(lines))
+
+
+def _draw_example(text: str) -> Content:
+    drawn = Content.assemble(("▸ ", "$text-primary"), text)
+    return drawn.stylize(Style.from_meta({"@click": f"screen.suggest({text!r})"}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kedge.client.errors import ClientError
+from kedge.tui.themes import AUTO
 
 if TYPE_CHECKING:
     from kedge.protocol.api import Offered
@@ -126,18 +127,19 @@ async def first_start(app: Interface) -> None:
 
 
 async def pick_theme(app: Interface, name: str) -> None:
-    """Set a theme, by name or from a list, and store it in the user's configuration."""
-    from kedge.tui.dialogs.dialog import Palette
+    """Set a theme, by name or from a list that shows each one at once, and store it in the user's configuration."""
+    from kedge.tui.dialogs.themes import ThemeDialog
 
     if not name:
-        items = [(theme, "", "") for theme in sorted(app.available_themes)]
-        name = await app.ask(Palette(items, "Theme")) or ""
-    elif name not in app.available_themes:
+        before = app.theme
+        name = await app.ask(ThemeDialog(app, app.settings.theme)) or ""
+        if not name:
+            app.theme = before
+            return
+    elif name != AUTO and name not in app.available_themes:
         app.chat.hint(f"Unknown theme {name!r}. Use /theme to choose one.")
         return
-    if not name:
-        return
-    app.theme = name
+    app.show_theme(name)
     try:
         await app.api.set_config("tui.theme", name)
     except ClientError as error:

@@ -55,6 +55,7 @@ def react(app: Interface, change: StateChange) -> None:
 
 def _react_to_end(app: Interface, change: RunEnded) -> None:
     run, end = change
+    app.chat.refresh_branch()
     if app.chat.session_id == end.session_id:
         app.read(read_totals, end.session_id)
     is_own = run is None or run.parent_run_id is None  # not a sub-agent's

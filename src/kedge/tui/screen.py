@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,16 +15,16 @@ from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widget import Widget
 
-from kedge.client.errors import ClientError
+from kedge.client.errors import ClientError, Refused
 from kedge.protocol.runs import MODES, Mode, Run
-from kedge.protocol.text_safety import visible_line
+from kedge.protocol.text_safety import provisional_title, visible_line
 from kedge.tui.api import Api
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
-from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, StatusLine, Welcome
+from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, StatusLine, Welcome, read_branch
 from kedge.tui.requests import RequestDialogs
 from kedge.tui.settings import KEYS, bindings, format_keys
 from kedge.tui.state.block_builder import build_blocks
@@ -33,16 +34,7 @@ from kedge.tui.state.workspace import RequestResolved, WorkspaceState
 from kedge.tui.sync import Sync, read_surroundings
 
 if TYPE_CHECKING:
-    from kedge.tui.port import Interface
-import asyncio
-from typing import TYPE_CHECKING
-
-from kedge.client.errors import Refused
-from kedge.protocol.text_safety import provisional_title
-
-if TYPE_CHECKING:
-    from kedge.tui.editor.draft import Draft
-    from kedge.tui.port import Chat
+    from kedge.tui.port import Chat, Interface
 
 
 FRAME_S = 1 / 30
@@ -50,6 +42,7 @@ TYPING_FRAME_S = 1 / 8  # of the chat while somebody types: each drawing of it d
 TYPING_S = 0.5  # after the last key
 DOUBLE_ESCAPE_S = 1.5  # short enough to be intended, long enough for a slow terminal
 WIDE_COLUMNS = 120  # least width for the sidebar
+TALL_LINES = 32  # least height for an editor with empty lines around its text
 
 
 class ChatScreen(Screen[None]):
@@ -66,6 +59,7 @@ class ChatScreen(Screen[None]):
         self.session_id: str | None = None
         self.model = ""  # for the next prompt
         self.window: int | None = None  # the model's context window in tokens
+        self._branch = ""  # of git, in the directory
         self.commands = Commands(self)
         self.requests = RequestDialogs(self)
         self.sender = PromptSender(self)
@@ -104,19 +98,28 @@ class ChatScreen(Screen[None]):
 
     def _new_editor(self) -> PromptEditor:
         launch = self.interface.launch
-        is_local = launch.host is None or launch.host.startswith("unix:")
         directory = Path(launch.directory).absolute()
         store = EditorStore(state_directory(launch.data_dir, os.environ), f"{launch.host or ''}:{directory}")
         names = self.commands.names()
-        return PromptEditor(self.api.files, names, store=store, directory=directory if is_local else None)
+        return PromptEditor(self.api.files, names, store=store, directory=directory if launch.is_local else None)
 
     def on_mount(self) -> None:
         self.on_resize()
         self.show_state()
+        self.refresh_branch()
+
+    @work(group="branch", exclusive=True)
+    async def refresh_branch(self) -> None:
+        """Read the branch again: something may have checked out another one."""
+        launch = self.interface.launch
+        if launch.is_local:
+            self._branch = await asyncio.to_thread(read_branch, launch.directory)
+            self.draw_soon()
 
     def on_resize(self, event: events.Resize | None = None) -> None:
-        width = (event.size if event else self.size).width
-        self.set_class(width >= WIDE_COLUMNS, "-wide")
+        size = event.size if event else self.size
+        self.set_class(size.width >= WIDE_COLUMNS, "-wide")
+        self.set_class(size.height >= TALL_LINES, "-tall")
         if self.requests.permission is not None:
             self.call_after_refresh(self.requests.permission.fit)
 
@@ -161,6 +164,7 @@ class ChatScreen(Screen[None]):
         info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent)
         self.query_one(Activity).draw(session, info)
         directory = visible_line(Path(self.interface.launch.directory).name) or "/"
+        directory += f" ({visible_line(self._branch)})" if self._branch else ""
         stored = self.workspace.sessions.get(self.session_id or "")
         effort = f" ({stored.effort})" if stored and stored.effort and self.model else ""
         model = visible_line(self.model) + effort
@@ -176,7 +180,8 @@ class ChatScreen(Screen[None]):
         if is_empty:
             home, directory = str(Path.home()), self.interface.launch.directory
             shown = directory.replace(home, "~", 1) if directory.startswith(f"{home}/") else directory
-            welcome.draw(visible_line(shown), visible_line(self.model), self.key("help"), self.key("palette"))
+            branch, model = visible_line(self._branch), visible_line(self.model)
+            welcome.draw(visible_line(shown), branch, model, self.key("help"), self.key("palette"))
 
     def key(self, action: str) -> str:
         """Return the first key of an action, as configured."""
@@ -350,6 +355,11 @@ class ChatScreen(Screen[None]):
     def action_fold_all(self) -> None:
         for kind in (ReasoningBlock, CallBlock):
             self.transcript.toggle_all(kind)
+
+    def action_suggest(self, prompt: str) -> None:
+        """Put an example of the empty screen into the editor."""
+        self.editor.insert_text(prompt)
+        self.editor.focus()
 
     def action_palette(self) -> None:
         self.commands.open_palette()

@@ -104,6 +104,11 @@ class Launch(NamedTuple):
     model: str | None = None
     mode: Mode | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the directory is on this machine."""
+        return self.host is None or self.host.startswith("unix:")
+
     def resume_command(self, session_id: str) -> str:
         """Return the command that opens a session again, on the same server."""
         from shlex import quote

@@ -24,6 +24,7 @@ from kedge.tui.state.blocks import (
     ShellBlock,
     TextBlock,
 )
+from kedge.tui.themes import THEMES
 
 PALETTE = Palette(
     {"foreground": "#e0e0e0", "primary": "#0178D4", "success": "#4EBF71", "error": "#B93C5B", "secondary": "#004578"},
@@ -165,8 +166,10 @@ KINDS: dict[str, list[Block]] = {
 
 
 class Chat(App[None]):
-    def __init__(self, blocks: Sequence[Block] = (), theme: str = "textual-dark") -> None:
+    def __init__(self, blocks: Sequence[Block] = (), theme: str = "kedge-dark") -> None:
         super().__init__()
+        for each in THEMES:
+            self.register_theme(each)
         self.theme = theme
         self.transcript = Transcript()
         self.first = blocks

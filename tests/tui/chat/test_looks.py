@@ -9,13 +9,13 @@ from tests.tui.chat.support import KINDS, Chat
 
 
 @pytest.mark.parametrize("width", [80, 140])
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+@pytest.mark.parametrize("theme", ["kedge-dark", "kedge-light"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_block_looks_as_it_did(kind: str, theme: str, width: int) -> None:
     app = Chat(KINDS[kind], theme)
     async with app.run_test(size=(width, 42)) as pilot:
         await pilot.pause()
-        snapshots.check(app, f"chat/{kind}-{theme.removeprefix('textual-')}-{width}")
+        snapshots.check(app, f"chat/{kind}-{theme.removeprefix('kedge-')}-{width}")
 
 
 async def test_without_colors_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

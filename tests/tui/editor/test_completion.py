@@ -152,7 +152,7 @@ async def test_the_list_is_above_the_editor_and_within_the_screen() -> None:
         await ui.pilot.pause()
         popup = ui.app.query_one(Popup)
         assert popup.region.bottom == ui.editor.region.y
-        assert (popup.region.height, popup.region.right) == (8, 40)
+        assert (popup.region.height, popup.region.right) == (8, ui.editor.region.right)
         await ui.press(*["down"] * 9)
         assert popup.chosen is not None
         assert popup.chosen.shown.startswith("日本/f9")

@@ -16,6 +16,7 @@ from kedge.protocol.tool_input import correct_params, parse_tool_input
 from kedge.tui.chat.diffs import MIN_SPLIT, draw_counts, draw_diff
 from kedge.tui.chat.lines import Line, chop, indent, truncate, wrap
 from kedge.tui.chat.palette import Palette
+from kedge.tui.formats import TASK_MARKS
 from kedge.tui.state.blocks import Block, CallBlock
 
 FOLDED_OUTPUT = 10  # lines of a command's output
@@ -39,7 +40,6 @@ _MARKS = {
     "failed": ("✗", "error"),
     "interrupted": ("✗", "muted"),
 }
-_TODOS = {"completed": "☑", "in_progress": "◐", "pending": "☐"}
 
 
 class ViewOptions(NamedTuple):
@@ -55,6 +55,14 @@ DrawChild = Callable[[Block, int, Palette], list[Line]]
 def get_diff(call: CallBlock) -> str:
     diff = (call.result.metadata or {}).get("diff") if call.result else None
     return diff if isinstance(diff, str) else ""
+
+
+def has_body(call: CallBlock, view: ViewOptions) -> bool:
+    """Whether anything is drawn below the header of a call."""
+    if get_diff(call) or call.child or (call.name == "todos" and call.input):
+        return True
+    is_shown = view.is_unfolded or call.state == "failed" or call.name not in _QUIET
+    return is_shown and bool(call.output.strip())
 
 
 def draw_call(call: CallBlock, view: ViewOptions, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
@@ -152,7 +160,9 @@ def _draw_todos(call: CallBlock, given: Json, width: int, palette: Palette) -> l
     for todo in read_items(metadata, "todos") or read_items(given, "todos"):
         status = read_text(todo, "status")
         style = {"completed": palette.muted, "in_progress": palette.text + _BOLD}.get(status, palette.text)
-        mark = Segment(f"{_TODOS.get(status, '☐')} ", palette.success if status == "completed" else palette.secondary)
+        mark = Segment(
+            f"{TASK_MARKS.get(status, '☐')} ", palette.success if status == "completed" else palette.secondary
+        )
         lines += indent(wrap([Segment(visible(read_text(todo, "content")), style)], width - 2), [mark], _SPACE)
     return lines
 

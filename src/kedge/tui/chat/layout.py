@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from textual.strip import Strip
 
-from kedge.tui.chat.calls import ViewOptions
+from kedge.tui.chat.calls import ViewOptions, has_body
 from kedge.tui.chat.lines import blank, make_strips
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.pieces import INTERRUPTED, MarkdownPieces, Piece, make_pieces
@@ -48,6 +48,11 @@ class Entry:
         self.heights[same:] = [piece.estimate_height(width) for piece in pieces[same:]]
         self.is_drawn[same:] = [False] * (len(pieces) - same)
         self._offsets = None
+
+    def set_gap(self, gap: int) -> None:
+        if gap != self.gap:
+            self.gap = gap
+            self._offsets = None
 
     def forget_heights(self, width: int) -> None:
         self.heights = [piece.estimate_height(width) for piece in self.pieces]
@@ -83,14 +88,23 @@ class Entry:
         return [*pieces, INTERRUPTED] if block.is_interrupted else pieces
 
 
-def get_gap(before: Block | None, block: Block) -> int:
-    """Return the number of empty lines between two blocks: none between calls, which read as a list."""
+def get_gap(before: Entry | None, block: Block, view: ViewOptions) -> int:
+    """Return the number of empty lines above a block: none between calls of one line, which read as a list."""
     if before is None:
         return 0
-    together = CallBlock | ReasoningBlock
-    if isinstance(before, together) and isinstance(block, together):
+    if isinstance(before.block, NoteBlock) and isinstance(block, NoteBlock):
         return 0
-    return 0 if isinstance(before, NoteBlock) and isinstance(block, NoteBlock) else 1
+    return 0 if _is_one_line(before.block, before.view) and _is_one_line(block, view) else 1
+
+
+def _is_one_line(block: Block, view: ViewOptions) -> bool:
+    match block:
+        case CallBlock():
+            return not has_body(block, view)
+        case ReasoningBlock():
+            return not view.is_unfolded
+        case _:
+            return False
 
 
 def _count_equal(before: list[Piece], now: list[Piece]) -> int:
@@ -155,6 +169,7 @@ class BlockLayout:
                 is_same_order = False
                 break
             entry.take(block, get_view(block), width)
+            self._update_gaps(at)
         if not is_same_order:
             first = self._rearrange(blocks, get_view, first)
         elif len(blocks) > len(entries):
@@ -169,6 +184,7 @@ class BlockLayout:
             at = self._index[key]
             entry = self.entries[at]
             entry.take(entry.block, get_view(entry.block), self.width)
+            self._update_gaps(at)
             self._stale = min(self._stale, at)
 
     def resize(self, width: int, palette: Palette) -> None:
@@ -188,12 +204,17 @@ class BlockLayout:
         self._cached_lines = 0
         self._stale = 0
 
+    def _update_gaps(self, at: int) -> None:
+        """Update the empty lines above and below an entry that looks different."""
+        for index in range(at, min(at + 2, len(self.entries))):
+            entry, before = self.entries[index], self.entries[index - 1] if index else None
+            entry.set_gap(get_gap(before, entry.block, entry.view))
+
     def _append(self, blocks: Sequence[Block], get_view: Callable[[Block], ViewOptions]) -> None:
-        before = self.entries[-1].block if self.entries else None
         for block in blocks:
+            before, view = self.entries[-1] if self.entries else None, get_view(block)
             self._index[block.key] = len(self.entries)
-            self.entries.append(Entry(block, get_view(block), get_gap(before, block), self.width))
-            before = block
+            self.entries.append(Entry(block, view, get_gap(before, block, view), self.width))
 
     def _rearrange(self, blocks: Sequence[Block], get_view: Callable[[Block], ViewOptions], first: int | None) -> int:
         known = {entry.block.key: entry for entry in self.entries}
@@ -201,13 +222,13 @@ class BlockLayout:
         before = list(known)
         self.entries, self._index = [], {}
         for block in blocks:
-            entry = known.pop(block.key, None)
-            gap = get_gap(self.entries[-1].block if self.entries else None, block)
+            entry, view = known.pop(block.key, None), get_view(block)
+            gap = get_gap(self.entries[-1] if self.entries else None, block, view)
             if entry is None:
-                entry = Entry(block, get_view(block), gap, self.width)
+                entry = Entry(block, view, gap, self.width)
             elif block.revision != entry.block.revision or gap != entry.gap:
                 entry.gap = gap
-                entry.take(block, get_view(block), self.width)
+                entry.take(block, view, self.width)
             self._index[block.key] = len(self.entries)
             self.entries.append(entry)
         self._successors = _successors(before, known.keys())

@@ -14,6 +14,8 @@ Line = list[Segment]
 
 PLAIN = Style.null()  # never None: Textual's filter for NO_COLOR needs a style in each segment
 
+MAX_PROSE = 110  # columns of text in sentences: longer lines are hard to read
+
 _WORD = re.compile(r"\S+|\s+")
 _MAX_WORD = 2000  # cells; a longer word is cut in slices first, so that the time stays linear
 

@@ -14,7 +14,7 @@ from rich.style import Style
 from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui.chat.chunks import Chunk, is_definition
 from kedge.tui.chat.code import highlight
-from kedge.tui.chat.lines import Line, chop, indent, make_strip, plain, width_of, wrap
+from kedge.tui.chat.lines import MAX_PROSE, Line, chop, indent, make_strip, plain, width_of, wrap
 from kedge.tui.chat.palette import Palette
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def draw_chunk(chunk: Chunk, width: int, palette: Palette) -> list[Line]:
         source = f"{text}\n\n{visible(chunk.definitions)}" if chunk.definitions else text
         body = _Drawer(source, palette, chunk.ordinal).draw(width)
         if not body and not is_definition(text):
-            body = wrap([Segment(text.strip(), palette.text)], width)
+            body = wrap([Segment(text.strip(), palette.text)], min(width, MAX_PROSE))
     return [[], *body] if chunk.gap else body
 
 
@@ -59,7 +59,8 @@ def draw_code(
     for each in highlight(code, language, palette, lead=lead, is_growing=is_growing):
         for part in chop(each, inner):
             on_block = [Segment(text, palette.block + style if style else palette.block) for text, style, _ in part]
-            lines.append(list(make_strip([margin, *on_block], width, palette.block)))
+            used = min(width, max(MAX_PROSE, width_of(on_block) + 2))
+            lines.append(list(make_strip([margin, *on_block], used, palette.block)))
     return lines
 
 
@@ -70,9 +71,11 @@ class _Drawer:
         self._source = source.split("\n")
         self._tokens = _parser().parse(source)
         self._ends = _find_ends(self._tokens)
+        self._whole_width = MAX_PROSE  # of which code and tables may take more than sentences
 
     def draw(self, width: int) -> list[Line]:
-        return self._blocks(0, len(self._tokens), width, self._palette.text, is_top=True)
+        self._whole_width = width
+        return self._blocks(0, len(self._tokens), min(width, MAX_PROSE), self._palette.text, is_top=True)
 
     def _blocks(self, start: int, end: int, width: int, base: Style, *, is_top: bool = False) -> list[Line]:
         lines: list[Line] = []
@@ -100,7 +103,8 @@ class _Drawer:
                 return indent(wrap(line, width - len(mark.text)), [mark], [Segment(" " * len(mark.text))])
             case "fence" | "code_block":
                 code = visible(token.content.removesuffix("\n"))
-                return draw_code(code, token.info.split(" ")[0] if token.info else "", width, palette)
+                language = token.info.split(" ")[0] if token.info else ""
+                return draw_code(code, language, width if token.level else self._whole_width, palette)
             case "bullet_list_open" | "ordered_list_open":
                 return self._list(at, stop, width, base)
             case "blockquote_open":
@@ -109,7 +113,7 @@ class _Drawer:
             case "hr":
                 return [[Segment("─" * min(width, 40), palette.muted)]]
             case "table_open":
-                return self._table(at, stop, width, base)
+                return self._table(at, stop, width if token.level else self._whole_width, base)
             case _:
                 return wrap([Segment(visible(token.content), base)], width) if token.content else []
 

@@ -21,7 +21,7 @@ from kedge.tui.chat.calls import (
     get_diff,
 )
 from kedge.tui.chat.chunks import Chunk, Splitter
-from kedge.tui.chat.lines import Line, indent, make_strip, truncate, width_of, wrap
+from kedge.tui.chat.lines import MAX_PROSE, Line, indent, make_strip, truncate, width_of, wrap
 from kedge.tui.chat.palette import Palette
 from kedge.tui.state.blocks import (
     Block,
@@ -181,7 +181,7 @@ def _draw_prompt(block: PromptBlock, view: ViewOptions, width: int, palette: Pal
     if is_cut:
         text = "\n".join(text.split("\n", FOLDED_PROMPT)[:FOLDED_PROMPT])
     mark = "! " if block.is_shell else ""
-    lines = wrap([Segment(mark + visible(text), palette.text)], width - 1) if text else []
+    lines = wrap([Segment(mark + visible(text), palette.text)], min(width - 1, MAX_PROSE)) if text else []
     lines += [draw_more(total - FOLDED_PROMPT, palette)] if is_cut else []
     lines += _draw_attachments(block.attachments, width - 1, palette)
     on_panel = [[Segment(text, palette.panel + style if style else None) for text, style, _ in line] for line in lines]
@@ -228,7 +228,7 @@ def _draw_shell(block: ShellBlock, view: ViewOptions, width: int, palette: Palet
 def _draw_note(block: NoteBlock, width: int, palette: Palette) -> list[Line]:
     mark, ink = _NOTES[block.kind]
     style: Style = getattr(palette, ink)
-    lines = wrap([Segment(visible(block.text), style)], width - 2) or [[]]
+    lines = wrap([Segment(visible(block.text), style)], min(width - 2, MAX_PROSE)) or [[]]
     return indent(lines, [Segment(f"{mark} ", style)], [Segment("  ")])
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar
 
+from rich.cells import cell_len
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -17,6 +18,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kedge.protocol.text_safety import visible_line
+from kedge.tui.formats import pad
 
 T = TypeVar("T")
 # Keys that follow the opening of a dialog, or each other, more closely than this were not meant for the dialog.
@@ -164,18 +166,22 @@ class Palette(FilterDialog[str]):
         found = [item for item in self._items if all(word in f"{item[0]} {item[1]}".casefold() for word in words)]
         if words:
             found.sort(key=lambda item: not item[0].casefold().startswith(start))
-        width = max((len(name) for name, _, _ in self._items), default=0)
-        return [Option(_draw_item(item, width), id=item[0]) for item in found], 0
+        return [Option(row, id=item[0]) for item, row in zip(found, self._draw_rows(found), strict=True)], 0
+
+    def _draw_rows(self, items: Sequence[Item]) -> list[Content]:
+        """Draw the items in columns, which are those of all items: they do not move while the user types."""
+        names, abouts, _ = (max((cell_len(each[column]) for each in self._items), default=0) for column in range(3))
+        return [_draw_item(item, names, abouts) for item in items]
 
     def make_result(self, option_id: str) -> str:
         return option_id
 
 
-def _draw_item(item: Item, width: int) -> Content:
-    name, description, key = item
+def _draw_item(item: Item, name_cells: int, about_cells: int) -> Content:
+    name, about, key = (visible_line(text) for text in item)
     return Content.assemble(
-        (f"{visible_line(name):<{width}}", "bold"),
-        ("  ", ""),
-        (visible_line(description), "$foreground-muted"),
-        (f"  {key}" if key else "", "$accent"),
+        (pad(name, name_cells), "bold"),
+        "  ",
+        (pad(about, about_cells), "$foreground-muted"),
+        (f"  {key}" if key else "", "$text-primary"),
     )

@@ -22,6 +22,7 @@ from kedge.protocol.requests import PermissionAction, PermissionRequest
 from kedge.protocol.text_safety import visible, visible_line, without_blank_runs
 from kedge.tui.api import PermissionAnswer
 from kedge.tui.chat.diffs import DiffView
+from kedge.tui.themes import SELECTED
 
 # Of each line at the top: all of them must leave room for the command. With a diff there are fewer lines, and no text
 # below that could hold the rest.
@@ -278,8 +279,8 @@ class _ChoiceLine(Static):
         self.draw(is_selected=False)
 
     def draw(self, *, is_selected: bool) -> None:
-        mark, style = ("▸", "bold reverse") if is_selected else (" ", "")
-        key = (self._choice.keys[0], "bold $accent")
+        mark, style = ("▸", SELECTED) if is_selected else (" ", "")
+        key = (self._choice.keys[0], "bold $text-primary")
         self.update(Content.assemble(f"{mark} ", key, "  ", (self._choice.label, style)))
 
     def on_click(self, event: events.Click) -> None:

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from kedge.client.errors import ClientError
 from kedge.protocol.text_safety import visible_line
+from kedge.tui.themes import SELECTED
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -133,9 +134,9 @@ class Popup(Static):
             left = set_cell_size(left, column + 2) if cell_len(left) < column + 2 else f"{left}  "
         line = set_cell_size(left + visible_line(choice.help), width)
         if at == self._at:
-            return Content.styled(line, "reverse")
+            return Content.styled(line, SELECTED)
         split = len(left)
-        return Content.assemble(line[:split], (line[split:], "dim"))
+        return Content.assemble(line[:split], (line[split:], "$foreground-muted"))
 
 
 PAUSE_S = 0.05  # of typing, before the server is asked

@@ -1,0 +1,53 @@
+"""The list of themes. The highlighted one is shown at once, and stored when it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual import on
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from kedge.tui.dialogs.dialog import FilterDialog
+from kedge.tui.formats import pad
+from kedge.tui.port import Interface
+from kedge.tui.themes import AUTO, THEMES
+
+
+class ThemeDialog(FilterDialog[str]):
+    FOOTER = "Type to filter · ↑↓ preview · Enter select · Esc close"
+
+    def __init__(self, interface: Interface, current: str) -> None:
+        super().__init__("Theme")
+        self._interface = interface
+        self._current = current
+        self._names = _sort_names(interface.available_themes)
+
+    def find_options(self, typed: str) -> tuple[list[Option], int]:
+        found = [name for name in self._names if typed.strip().casefold() in name]
+        width = max(map(len, self._names))
+        at = found.index(self._current) if self._current in found and not typed.strip() else 0
+        return [Option(self._draw(name, width), id=name) for name in found], at
+
+    def make_result(self, option_id: str) -> str:
+        return option_id
+
+    def _draw(self, name: str, width: int) -> Content:
+        mark = "▸" if name == self._current else " "
+        about = "follows the terminal's background" if name == AUTO else self._describe(name)
+        return Content.assemble((f"{mark} {pad(name, width)}", "bold"), ("  " + about, "$foreground-muted"))
+
+    def _describe(self, name: str) -> str:
+        return "dark" if self._interface.available_themes[name].dark else "light"
+
+    @on(OptionList.OptionHighlighted)
+    def _preview(self, event: OptionList.OptionHighlighted) -> None:
+        if event.option_id:
+            self._interface.show_theme(event.option_id)
+
+
+def _sort_names(names: Iterable[str]) -> list[str]:
+    """Return `auto`, our own themes, and then all others."""
+    own = [theme.name for theme in THEMES]
+    return [AUTO, *own, *sorted(set(names) - set(own))]
