@@ -118,7 +118,7 @@ DIALOGS: dict[str, Callable[[OfflineApp], ModalScreen[Any]]] = {
     "queue": lambda _: QueueDialog([offline_app.run("1", "Write a test " * 12), offline_app.run("2", "Then rest")]),
     "confirm": undo,
     "changes": lambda app: ChangesDialog(offline_app.OfflineApi(app.sync.ready), offline_app.SESSION),
-    "themes": lambda app: ThemeDialog(app, "auto"),
+    "themes": lambda app: ThemeDialog(app.available_themes, "auto", app.show_theme),
     "diff": lambda _: DiffDialog("src/anchor.py", DIFF),
     "jobs": lambda app: JobsDialog(offline_app.OfflineApi(app.sync.ready)),
 }

@@ -132,7 +132,7 @@ async def pick_theme(app: Interface, name: str) -> None:
 
     if not name:
         before = app.theme
-        name = await app.ask(ThemeDialog(app, app.settings.theme)) or ""
+        name = await app.ask(ThemeDialog(app.available_themes, app.settings.theme, app.show_theme)) or ""
         if not name:
             app.theme = before
             return

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from textual import on
 from textual.content import Content
+from textual.theme import Theme
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from kedge.tui.dialogs.dialog import FilterDialog
 from kedge.tui.formats import pad
-from kedge.tui.port import Interface
 from kedge.tui.themes import AUTO, THEMES
 
 
 class ThemeDialog(FilterDialog[str]):
     FOOTER = "Type to filter · ↑↓ preview · Enter select · Esc close"
 
-    def __init__(self, interface: Interface, current: str) -> None:
+    def __init__(self, themes: Mapping[str, Theme], current: str, show: Callable[[str], None]) -> None:
+        """`show` shows a theme by its name."""
         super().__init__("Theme")
-        self._interface = interface
+        self._themes = themes
         self._current = current
-        self._names = _sort_names(interface.available_themes)
+        self._show_theme = show
+        self._names = _sort_names(themes)
 
     def find_options(self, typed: str) -> tuple[list[Option], int]:
         found = [name for name in self._names if typed.strip().casefold() in name]
@@ -39,12 +41,12 @@ class ThemeDialog(FilterDialog[str]):
         return Content.assemble((f"{mark} {pad(name, width)}", "bold"), ("  " + about, "$foreground-muted"))
 
     def _describe(self, name: str) -> str:
-        return "dark" if self._interface.available_themes[name].dark else "light"
+        return "dark" if self._themes[name].dark else "light"
 
     @on(OptionList.OptionHighlighted)
     def _preview(self, event: OptionList.OptionHighlighted) -> None:
         if event.option_id:
-            self._interface.show_theme(event.option_id)
+            self._show_theme(event.option_id)
 
 
 def _sort_names(names: Iterable[str]) -> list[str]:
