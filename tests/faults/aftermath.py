@@ -90,6 +90,7 @@ async def check_aftermath(root: Path, *deaths: Died) -> None:
         check_receipts(acks, runs)
         check_ends_stay(acks, log)
         check_cancels(acks, log)
+        check_queue_and_modes(acks, log, runs)
         check_attempts(left, runs)
         await check_answers_are_kept(kedge, acks, log)
         check_calls_are_not_repeated(root, left, log)
@@ -186,6 +187,17 @@ def check_cancels(acks: Died, log: list[Event]) -> None:
     for drop in acks.of("drop"):
         end = ends[drop["run_id"]]
         assert (state_of(end), end.message_id) == ("cancelled", None)
+
+
+def check_queue_and_modes(acks: Died, log: list[Event], runs: Mapping[str, Run]) -> None:
+    """P5: an acknowledged order of the queue is kept, and so are a promotion and a switch of the mode."""
+    started = [event.payload.run_id for event in log if isinstance(event.payload, Run) and event.payload.attempt]
+    for moved in acks.of("moved"):
+        assert sorted(moved["order"], key=started.index) == moved["order"]
+    for promoted in acks.of("promoted"):
+        assert runs[promoted["run_id"]].on_busy == "steer"
+    for switched in acks.of("switched"):
+        assert runs[switched["run_id"]].mode == switched["mode"]
 
 
 def check_attempts(left: AtRest, runs: Mapping[str, Run]) -> None:

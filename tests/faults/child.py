@@ -158,8 +158,15 @@ async def queueing(server: Server) -> None:
     acknowledge("drop", run_id="a4")
     await server.send("a5", session, "say cancelled early")
     await server.cancel_run("a5")
+    await server.send("a6", session, "say promoted")
+    await server.store.move_queued(server.workspace_id, session, "a6", "a3")
+    acknowledge("moved", order=["a6", "a3"])
+    await server.store.promote_queued(server.workspace_id, session, "a6", "steer")
+    acknowledge("promoted", run_id="a6")
+    await server.store.switch_mode(server.workspace_id, "a1", "plan")
+    acknowledge("switched", run_id="a1", mode="plan")
     server.gates.open("busy")
-    await server.end("a1", "a2", "a3", "a4", "a5")
+    await server.end("a1", "a2", "a3", "a4", "a5", "a6")
 
 
 async def asking(server: Server) -> None:

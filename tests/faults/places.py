@@ -28,8 +28,13 @@ TRANSACTIONS = {
     "forget_process": 3,
     "fork": 1,
     "join": 18,
+<<<<<<< HEAD
     "keep_call_state": 3,
+=======
+    "move": 1,
+>>>>>>> 3346a365 (Reorder and promote queued prompts, and switch the mode of a run: durable, and shown to every client)
     "open_workspace": 2,
+    "promote": 1,
     "record_process": 5,
     "record_workspace_process": 1,
     "recover": 1,
@@ -39,6 +44,7 @@ TRANSACTIONS = {
     "set_waiting": 2,
     "start": 20,
     "suspend": 3,
+    "switch_mode": 1,
 }
 # The others name themselves.
 OTHERS = {
@@ -48,11 +54,14 @@ OTHERS = {
     "acknowledged.deleted": 1,
     "acknowledged.drop": 1,
     "acknowledged.end": 15,
+    "acknowledged.moved": 1,
+    "acknowledged.promoted": 1,
     "acknowledged.receipt": 20,
     "acknowledged.redone": 1,
     "acknowledged.renamed": 1,
     "acknowledged.session": 9,
     "acknowledged.stopped": 1,
+    "acknowledged.switched": 1,
     "acknowledged.undone": 1,
     "close.moved": 1,
     "close.noted": 1,

@@ -15,7 +15,7 @@ from kedge.cli.main import main
 from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import Turn
 from kedge.protocol.api import Offered
-from kedge.protocol.runs import RunKind
+from kedge.protocol.runs import Mode, RunKind, RunOptions
 from kedge.tools.process.command import WorkspaceJobs
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class ScriptedAgent:
         return Offered(model="scripted/any", small_model=None, why="it is", catalog_date="2026-11-15", providers=[])
 
     async def check_model(self, model: str, directory: Path) -> None:
+        pass
+
+    async def check_mode(self, mode: Mode, options: RunOptions, directory: Path, env: Mapping[str, str] | None) -> None:
         pass
 
     async def logins(self) -> Logins:

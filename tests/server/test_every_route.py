@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kedge.protocol import errors as protocol_errors
+from kedge.protocol.api import ModeBody, MoveBody, PromoteBody
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.files import ForkBody, RedoBody, UndoBody
 from kedge.server import errors as server_errors
@@ -19,6 +20,7 @@ from tests.server.process import Server
 from tests.server.route_examples import ALL, GETTING, HARMLESS, OF_WORKSPACE, WITH_BODY, WITH_TOKEN, body_of, path_of
 
 METHODS = {"GET", "POST", "PATCH", "DELETE", "PUT", "OPTIONS", "TRACE"}
+NAMES_OF_PROMPTS = ("/prompts/list", "/prompts/clear", "/prompts/move", "/prompts/promote")
 PATHS = sorted({route.path for route in ROUTES})
 
 
@@ -35,7 +37,7 @@ def test_a_method_that_is_not_there_is_405_and_says_which_are(client: Client, pa
     offered = {route.method for route in ROUTES if route.path == path}
     filled = path_of(next(route for route in ROUTES if route.path == path))
     for method in METHODS - offered:
-        if method == "DELETE" and path.endswith(("/prompts/list", "/prompts/clear")):
+        if method == "DELETE" and path.endswith(NAMES_OF_PROMPTS):
             continue  # of a prompt with that name
         answer = client.ask(method, filled)
         assert (answer.status, answer.code) == (405, "method_not_allowed"), method
@@ -97,6 +99,7 @@ def test_unknown_fields_are_ignored(client: Client, route: Route, tmp_path: Path
     body = {**(body_of(route, **ids) or {}), "from_the_future": {"a": [1, None]}}
     answer = client.ask(route.method, path_of(route, **ids), body)
     expected = 404 if "id" in body else route.status  # there is no such request
+    expected = 404 if route.body in (ModeBody, MoveBody, PromoteBody) else expected  # there is no such run
     expected = 409 if route.body in (UndoBody, RedoBody, ForkBody) else expected  # nothing was said in it yet
     assert answer.status == expected, answer.body
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from kedge.engine.engine import Engine
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.requests import PermissionRequest
-from kedge.protocol.runs import Run, RunOptions, Submission
+from kedge.protocol.runs import Mode, Run, RunOptions, Submission
 from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Retention
 from tests.sim.model import Call
@@ -33,6 +34,9 @@ class Clients:
             "cancel run": (6, self.cancel_run),
             "clear the queue": (2, self.clear_queue),
             "drop one": (3, self.drop_one),
+            "move one": (6, self.move_one),
+            "promote one": (4, self.promote_one),
+            "switch a mode": (5, self.switch_mode),
             "answer": (12, self.answer),
             "wait": (4, self.wait),
             "new reader": (3, self.new_reader),
@@ -57,7 +61,7 @@ class Clients:
             on_busy=self._rng.choices(("queue", "steer", "interrupt", "reject"), (4, 4, 2, 1))[0],
             permissions=self._rng.choices(("ask", "deny", "allow"), (6, 1, 1))[0],
             model=self._rng.choices((None, "maker/other"), (9, 1))[0],
-            options=self._rng.choices((RunOptions(), RunOptions(max_steps=5)), (9, 1))[0],
+            options=self._rng.choices((RunOptions(), RunOptions(max_steps=5), RunOptions(mode="plan")), (8, 1, 1))[0],
         )
         self._submit(submission, times=self._rng.choices((1, 3), (9, 1))[0])
 
@@ -102,6 +106,25 @@ class Clients:
         if run := self._run("queued"):
             call = Call("drop", run.session_id, run.run_id)
             self._call(call, lambda e, w: e.store.drop_queued(w, run.session_id, run.run_id))
+
+    def move_one(self) -> None:
+        if run := self._run("queued"):
+            others = [each.run_id for each in self._model.open_runs(run.session_id) if each.state == "queued"]
+            before = self._rng.choice([*others, None])
+            call = Call("move", run.session_id, run.run_id, before=before)
+            self._call(call, lambda e, w: e.store.move_queued(w, run.session_id, run.run_id, before))
+
+    def promote_one(self) -> None:
+        if run := self._run("queued"):
+            on_busy: Literal["steer", "interrupt"] = self._rng.choice(("steer", "steer", "interrupt"))
+            call = Call("promote", run.session_id, run.run_id, on_busy=on_busy)
+            self._call(call, lambda e, w: e.store.promote_queued(w, run.session_id, run.run_id, on_busy))
+
+    def switch_mode(self) -> None:
+        if run := self._run():
+            mode: Mode = self._rng.choice(("plan", "ask", "yolo"))
+            call = Call("mode", run.session_id, run.run_id, mode=mode)
+            self._call(call, lambda e, w: e.store.switch_mode(w, run.run_id, mode))
 
     def wait(self) -> None:
         if run := self._run():

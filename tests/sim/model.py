@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
+
+import msgspec
 
 from kedge.protocol.errors import Conflict, KedgeError, NotFound, SessionBusy, StoreUnavailable, TooMany, Unavailable
 from kedge.protocol.events import Event
@@ -29,6 +31,8 @@ AFTER_TROUBLE_S = 3.0  # a store that failed is asked again after at most 2 s
 MAX_ATTEMPTS = 3
 DRAFT_S = 1.0  # text in flight is saved every 0.25 s; here a transaction takes a while
 
+_NAMES_A_RUN = ("answer", "drop", "cancel_run", "wait", "move", "promote", "mode")
+
 LifeEnd = Literal["", "crash", "orderly", "unclear"]
 
 
@@ -41,6 +45,9 @@ class Call:
     target: str = ""
     submission: Submission | None = None
     by: str = ""
+    before: str | None = None
+    on_busy: str = ""
+    mode: str = ""
     began: int = 0
     began_at: float = 0.0
     ended: int = NEVER
@@ -147,6 +154,12 @@ class Model:
         if before is None:
             self._accepted(run)
             return
+        if run.state == "queued":
+            self._arranged(before, run)
+            return
+        if run.mode != before.mode:
+            self._switched(before, run)
+            return
         if run.state != "running":
             assert run.waiting is None, f"{run.run_id} is {run.state} and waits"
             assert before.waiting is None or run.state == "cancelled", f"{run.run_id} {run.state} while it waited"
@@ -157,6 +170,7 @@ class Model:
             assert (host.state, host.cancel_requested) == ("running", False), f"{run.run_id} joined after the end"
             assert host.kind == run.kind, f"{run.run_id} is of another kind than its host"
             assert self._options(host) == self._options(run), f"{run.run_id} has other options than its host"
+            assert host.mode == run.mode, f"{run.run_id} is in mode {run.mode}, and its host in {host.mode}"
             self.joined.setdefault(host.run_id, []).append(run.run_id)
         elif (
             run.waiting != before.waiting
@@ -173,10 +187,40 @@ class Model:
         self.accepted_tick[run.run_id] = self._tick
         others = [other for other in self.open_runs(run.session_id) if other is not run]
         if run.on_busy == "interrupt":
-            missed = [o.run_id for o in others if o.state == "running" and not o.cancel_requested]
-            assert not missed, f"{run.run_id} interrupts, and does not cancel {missed}"
+            self._interrupts(run)
+        if run.parent_run_id is not None:
+            parent = self.runs[run.parent_run_id]
+            assert run.mode == parent.mode, f"{run.run_id} is in mode {run.mode}, and its parent in {parent.mode}"
         assert run.on_busy != "reject" or not others, f"{run.run_id} was not rejected"
         assert run.parent_run_id or self._accepts(run.run_id), f"nobody sent {run.run_id}"
+
+    def _arranged(self, before: Run, run: Run) -> None:
+        """P5: only those who ask for it change the queue."""
+        ours = [call for call in self.calls if call.session_id == run.session_id]
+        promoted = [call.on_busy for call in ours if (call.kind, call.target) == ("promote", run.run_id)]
+        if run.on_busy != before.on_busy:
+            assert run.on_busy in promoted, f"nobody promoted {run.run_id}"
+            if run.on_busy == "interrupt":
+                self._interrupts(run)
+        elif run.mode != before.mode and not promoted:
+            self._switched(before, run)
+        elif run.mode == before.mode:
+            is_wanted = any(call.kind in ("move", "promote") for call in ours)
+            assert is_wanted, f"nobody moved {run.run_id} from {before.place} to {run.place}"
+
+    def _switched(self, before: Run, run: Run) -> None:
+        """A mode is that of the whole turn, and somebody asked for it."""
+        assert (run.state, run.attempt) == (before.state, before.attempt), f"{run.run_id} is switched and {run.state}"
+        family = self._family(run)
+        if run.state == "queued" and run.on_busy == "steer":  # it follows the turn that it is going to join
+            family |= {each.run_id for each in self.runs.values() if each.session_id == run.session_id}
+        wanted = [call.mode for call in self.calls if call.kind == "mode" and call.target in family]
+        assert run.mode in wanted, f"nobody switched {run.run_id} to {run.mode}"
+
+    def _interrupts(self, run: Run) -> None:
+        others = [other for other in self.open_runs(run.session_id) if other.run_id != run.run_id]
+        missed = [other.run_id for other in others if other.state == "running" and not other.cancel_requested]
+        assert not missed, f"{run.run_id} interrupts, and does not cancel {missed}"
 
     def _started(self, before: Run, run: Run) -> None:
         life = len(self._lives) - 1
@@ -215,9 +259,10 @@ class Model:
         self.ended_tick[end.run_id] = self._tick
         run = self.runs[end.run_id]
         turn = self.turn_of(run)
+        host = self.runs[turn[0]]
+        assert run.mode == host.mode, f"{run.run_id} is in mode {run.mode}, and its host in {host.mode}"
         match state_of(end):
             case "completed":
-                host = self.runs[turn[0]]
                 assert host.run_id in self.returned, f"{end.run_id} completed before its turn did"
                 if host.kind != "summarize":
                     wanted = expected_text([self.runs[run_id].prompt for run_id in turn])
@@ -274,7 +319,7 @@ class Model:
         elif isinstance(call.error, Unavailable):
             assert self.is_stopping, f"{call.kind} was refused by a server that is not stopping"
         is_of_a_message = call.error is not None and call.error.code == "message_not_found"
-        if isinstance(call.error, NotFound) and call.kind not in ("answer", "drop", "cancel_run", "wait"):
+        if isinstance(call.error, NotFound) and call.kind not in _NAMES_A_RUN:
             assert is_of_a_message or self._deletes(call.session_id), f"{call.kind}: {call.error}"
         match call.kind:
             case "accept":
@@ -286,6 +331,13 @@ class Model:
             case "cancel_run" if call.error is None:
                 is_ended, run = call.target in self.ends, self.runs[call.target]
                 assert is_ended or run.cancel_requested, f"the cancel missed {call.target}"
+            case "move" if call.error is None:
+                self._moved(call)
+            case "promote" if isinstance(call.result, Run):
+                told = (call.result.run_id, call.result.on_busy)
+                assert told == (call.target, call.on_busy), f"{call.target} was promoted, but {call.result}"
+            case "mode" if isinstance(call.result, Run):
+                assert call.result.mode == call.mode, f"{call.target} was switched to {call.mode}, not {call.result}"
             case "wait" if isinstance(call.result, RunEnd):
                 is_told = call.result == self.ends[call.target] or call.session_id in self.deleted  # its text is gone
                 assert is_told, f"{call.target} ended as {self.ends[call.target]}, not {call.result}"
@@ -299,6 +351,26 @@ class Model:
             case _:
                 pass
 
+    def _moved(self, call: Call) -> None:
+        """The queue that the caller is told has the prompt where it was wanted, in the order of the places."""
+        queue = cast("list[Run]", call.result)
+        ids = [run.run_id for run in queue]
+        assert [run.run_id for run in sorted(queue, key=lambda run: run.queue_place)] == ids, f"{call.target}: {ids}"
+        if call.before != call.target:
+            wanted = len(ids) if call.before is None else ids.index(call.before)
+            assert ids.index(call.target) + 1 == wanted, f"{call.target} was moved before {call.before}: {ids}"
+
+    def _family(self, run: Run) -> set[str]:
+        """The runs of its turn, of those above, and of all sub-agents below: they have one mode."""
+        top = run
+        while (above := top.merged_into or top.parent_run_id) is not None:
+            top = self.runs[above]
+        family = set(self.turn_of(top))
+        for each in self.runs.values():  # in the order of acceptance: parents first
+            if each.parent_run_id in family:
+                family |= set(self.turn_of(each))
+        return family
+
     def _receipt(self, call: Call) -> None:
         submission, others = call.submission, [c for c in self._accepts(call.target) if c is not call]
         assert submission is not None
@@ -309,7 +381,8 @@ class Model:
                 run = self.runs.get(call.target)
                 assert run is not None, f"{call.target} was acknowledged, and is not in the log"
                 assert (receipt.seq, receipt.session_id) == (run.seq, run.session_id), f"{receipt} of {run}"
-                same = (submission.prompt, submission.on_busy, submission.kind) == (run.prompt, run.on_busy, run.kind)
+                on_busy = submission.on_busy if self._is_promoted(run) else run.on_busy
+                same = (submission.prompt, submission.on_busy, submission.kind) == (run.prompt, on_busy, run.kind)
                 assert same, f"{call.target} was acknowledged for another prompt"
                 if not receipt.replayed:
                     again = [c for c in others if isinstance(c.result, Receipt) and not c.result.replayed]
@@ -361,13 +434,17 @@ class Model:
         kinds = (kind, "fork") if kind == "undo" else (kind,)
         return any(call.kind in kinds and call.session_id == session_id for call in self.calls)
 
+    def _is_promoted(self, run: Run) -> bool:
+        return any((call.kind, call.target) == ("promote", run.run_id) for call in self.calls)
+
     def _accepts(self, run_id: str) -> list[Call]:
         return [call for call in self.calls if call.kind == "accept" and call.target == run_id]
 
     def _options(self, run: Run) -> RunOptions | None:
-        """Those that it was sent with; under its name another body may have been sent, too, and refused."""
+        """Those that it was sent with, but for its mode; another body may have been sent, too, and refused."""
         sent = [call.submission for call in self._accepts(run.run_id) if call.submission is not None]
-        return next((each.options for each in sent if each.prompt == run.prompt), None)
+        options = next((each.options for each in sent if each.prompt == run.prompt), None)
+        return options and msgspec.structs.replace(options, mode=None)
 
     def _deletes(self, session_id: str) -> bool:
         family = self._ancestors(session_id)
@@ -390,6 +467,7 @@ class Model:
             covers_session = call.kind in ("cancel_session", "clear") and call.session_id == run.session_id
             deletes = call.kind == "delete" and call.session_id in self._ancestors(run.session_id)
             interrupts = call.submission is not None and call.submission.on_busy == "interrupt"
+            interrupts = interrupts or (call.kind, call.on_busy) == ("promote", "interrupt")
             interrupts = interrupts and call.session_id == run.session_id and call.target not in ids
             if covers_run or covers_session or deletes or interrupts:
                 found.append(call.kind)

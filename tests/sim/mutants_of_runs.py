@@ -18,7 +18,7 @@ from kedge.engine.turn import TurnContext
 from kedge.protocol.requests import Answer, AnswerReceipt, RequestKind
 from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Outcome, Started
-from kedge.store.sqlite import messages, requests, rows, run_end, runs
+from kedge.store.sqlite import messages, queue, requests, rows, run_end, runs
 from kedge.store.sqlite.writer import Transaction
 
 
@@ -165,6 +165,36 @@ def interrupt_waits_in_the_queue() -> Generator[None]:
 
 
 @contextmanager
+def moved_prompt_is_told_and_stays_where_it_was() -> Generator[None]:
+    with rewritten(queue, "_arrange", "*(place, row", '*(row["place"], row'):
+        yield
+
+
+@contextmanager
+def promoted_prompt_interrupts_nothing() -> Generator[None]:
+    with patch.object(queue, "request_cancel", nothing):
+        yield
+
+
+@contextmanager
+def prompt_joins_a_turn_in_another_mode() -> Generator[None]:
+    with rewritten(queue, "join", 'row["mode"] != host["mode"]', "False"):
+        yield
+
+
+@contextmanager
+def switched_mode_is_not_that_of_joined_runs() -> Generator[None]:
+    with rewritten(runs, "_set_mode", "*joined_runs(tx, row)", ""):
+        yield
+
+
+@contextmanager
+def sub_agent_starts_in_the_mode_that_was_sent() -> Generator[None]:
+    with rewritten(runs, "accept", "if parent is None else", "if True else"):
+        yield
+
+
+@contextmanager
 def steer_joins_whatever_runs_also_after_its_cancel() -> Generator[None]:
     accept = runs.accept
 
@@ -272,6 +302,11 @@ MUTANTS = (
     queue_is_stranded_after_a_failure,
     slot_is_never_given_back,
     interrupt_waits_in_the_queue,
+    moved_prompt_is_told_and_stays_where_it_was,
+    promoted_prompt_interrupts_nothing,
+    prompt_joins_a_turn_in_another_mode,
+    switched_mode_is_not_that_of_joined_runs,
+    sub_agent_starts_in_the_mode_that_was_sent,
     steer_joins_whatever_runs_also_after_its_cancel,
     another_prompt_under_the_same_name_is_a_replay,
     attempt_is_not_counted,

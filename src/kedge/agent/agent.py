@@ -33,7 +33,7 @@ from kedge.models.selection.selector import LocalServers, ModelSelector
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.api import Offered
 from kedge.protocol.errors import Invalid, KedgeError
-from kedge.protocol.runs import RunKind
+from kedge.protocol.runs import Mode, RunKind, RunOptions
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
@@ -122,6 +122,9 @@ class Agent:
                 require_provider(provider, config, model)
         except ConfigError as error:
             raise Invalid("invalid_model", error.text) from error
+
+    async def check_mode(self, mode: Mode, options: RunOptions, directory: Path, env: Mapping[str, str] | None) -> None:
+        """Raise `Invalid` if a run with these options cannot be switched to the mode."""
 
     async def warm_up(self) -> None:
         """Load what the first run would otherwise wait for."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kedge.engine.turn import Turn, TurnContext
 from kedge.protocol.api import Offered
-from kedge.protocol.runs import RunKind
+from kedge.protocol.runs import Mode, RunKind, RunOptions
 
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
@@ -42,6 +42,9 @@ class LazyAgent:
 
     async def check_model(self, model: str, directory: Path) -> None:
         await (await self._load()).check_model(model, directory)
+
+    async def check_mode(self, mode: Mode, options: RunOptions, directory: Path, env: Mapping[str, str] | None) -> None:
+        await (await self._load()).check_mode(mode, options, directory, env)
 
     async def logins(self) -> Logins:
         return await (await self._load()).logins()

@@ -28,7 +28,7 @@ from kedge.feed.feeds import Feeds, stream
 from kedge.files.versions import Versions
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, PermissionRequest, RequestResolution
-from kedge.protocol.runs import Run, RunEnd, RunKind, RunStatus
+from kedge.protocol.runs import Mode, Run, RunEnd, RunKind, RunStatus
 from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.protocol.validation import check_depth, check_text
 from kedge.store.port import Committed, OnCommit, Retention, Store
@@ -67,11 +67,22 @@ class Engine:
         self.tasks = Tasks()
         self.runs = Runs(store, self.feeds, self.tasks, new_id)
         self.answers: Waiters[str, Answer] = Waiters()
+        self.modes: Waiters[tuple[str, str], Mode | None] = Waiters()
         self.processes = ProcessRegistry(store, term_s, kill_s)
         self.file_recorder = FileRecorder(store, versions or Versions(None), self.root_of, self.tasks, self.processes)
         self.undos = UndoManager(store, self.file_recorder, self.root_of, self.tasks, self.runs.check_accepting)
         self.actors = Actors(
-            TurnDeps(store, self.feeds, self.runs, self.answers, self.processes, self.file_recorder, self.tasks, now),
+            TurnDeps(
+                store=store,
+                feeds=self.feeds,
+                runs=self.runs,
+                answers=self.answers,
+                modes=self.modes,
+                processes=self.processes,
+                file_recorder=self.file_recorder,
+                tasks=self.tasks,
+                now=now,
+            ),
             turns,
             max_turns,
         )
@@ -284,3 +295,5 @@ class Engine:
             self.actors.wake(workspace_id, run.session_id, is_child=run.parent_run_id is not None)
         elif run.state == "running" and run.cancel_requested:
             self.actors.stop_run(run.session_id, run.run_id)
+        elif run.state == "running":
+            self.modes.resolve((workspace_id, run.run_id), run.mode)

@@ -6,6 +6,7 @@ or not, from then on its writes raise `ClaimLost`, and the engine completes the 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -28,7 +29,7 @@ from kedge.protocol.events import AgentEvent, AgentEventType
 from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage, Waiting
+from kedge.protocol.runs import Effort, Mode, Run, RunEnd, RunOptions, Submission, Usage, Waiting
 from kedge.protocol.sessions import SessionDetails
 from kedge.store.errors import ClaimLost
 from kedge.store.port import CostGrant, DayCost, Past, ProcessRecord, SessionCost, Started, Store
@@ -38,6 +39,9 @@ class Turn(Protocol):
     def __call__(self, ctx: TurnContext, /) -> Awaitable[None]: ...
 
 
+Decide = Callable[[], Awaitable[Answer | None]]
+
+
 class TurnDeps(NamedTuple):
     """The parts of the engine that turns and session actors use."""
 
@@ -45,6 +49,7 @@ class TurnDeps(NamedTuple):
     feeds: Feeds
     runs: Runs
     answers: Waiters[str, Answer]
+    modes: Waiters[tuple[str, str], Mode | None]  # by workspace and run: the mode after an event of the run
     processes: ProcessRegistry
     file_recorder: FileRecorder
     tasks: Tasks
@@ -122,8 +127,12 @@ class TurnContext:
         description: str,
         params: dict[str, Any],
         path: str | None = None,
+        decide: Decide | None = None,
     ) -> Answer:
-        """Ask before a call starts; returns when someone answered, also after a restart of the server."""
+        """Ask before a call starts; returns when someone answered, also after a restart of the server.
+
+        `decide` is called when the mode of the run may have changed: an answer of it resolves the request.
+        """
         if self.run.permissions == "allow":
             return Answer(action="allow", by="run")
         request = PermissionRequest(
@@ -144,7 +153,12 @@ class TurnContext:
                 lambda: self._store.ask(self._claim, "permission", message_id, request, denial)
             )
             return answer or denial
-        return await self._ask("permission", message_id, request)
+        return await self._ask("permission", message_id, request, decide)
+
+    async def mode(self) -> Mode | None:
+        """Return the mode that was chosen for the run. A person may change it at any time."""
+        claim = self._claim
+        return (await retry_store(lambda: self._store.options_of(claim.workspace_id, claim.run_id))).mode
 
     @property
     def skips_permissions(self) -> bool:
@@ -382,7 +396,13 @@ class TurnContext:
     async def _append_notice(self, message: str) -> None:
         await self.append_event("notice", message=message)
 
-    async def _ask(self, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest) -> Answer:
+    async def _ask(
+        self,
+        kind: RequestKind,
+        message_id: str,
+        request: PermissionRequest | QuestionRequest,
+        decide: Decide | None = None,
+    ) -> Answer:
         self._turn_writer.check_claim()
         request_id, answer = await retry_store(lambda: self._store.ask(self._claim, kind, message_id, request))
         if answer is not None:
@@ -393,4 +413,17 @@ class TurnContext:
             if answer is not None:
                 return answer
             async with self._slot.lend():
+                if decide is not None:
+                    await self._watch_mode(request_id, waiter, decide)
                 return await waiter
+
+    async def _watch_mode(self, request_id: str, waiter: asyncio.Future[Answer], decide: Decide) -> None:
+        """Resolve a permission request with the answer of `decide`, if there is one before that of a person."""
+        workspace_id = self._claim.workspace_id
+        while not waiter.done():
+            with self._deps.modes.waiter((workspace_id, self._claim.run_id)) as switched:
+                if (answer := await decide()) is not None:
+                    await retry_store(lambda: self._store.answer(workspace_id, "permission", request_id, answer))
+                    return
+                either: set[asyncio.Future[Any]] = {waiter, switched}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -9,7 +9,18 @@ import msgspec
 from kedge.protocol.bounds import MAX_KEY_CHARS, MAX_REASON_CHARS, RUN_ID
 from kedge.protocol.messages import Message
 from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
-from kedge.protocol.runs import Attachment, Effort, Model, OnBusy, Permissions, Run, RunOptions, RunState, RunStatus
+from kedge.protocol.runs import (
+    Attachment,
+    Effort,
+    Mode,
+    Model,
+    OnBusy,
+    Permissions,
+    Run,
+    RunOptions,
+    RunState,
+    RunStatus,
+)
 from kedge.protocol.sessions import Session, Title, Workspace
 
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -266,6 +277,26 @@ class Runs(msgspec.Struct, frozen=True):
 
 class RunQuery(msgspec.Struct, frozen=True):
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_S)] | None = None
+
+
+class ModeBody(msgspec.Struct, frozen=True):
+    """The mode of a run from its next tool call on, and of all runs that share its turn."""
+
+    mode: Mode
+
+
+class MoveBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Move a queued prompt directly in front of the queued prompt `before`; null: to the end."""
+
+    run_id: str
+    before: str | None
+
+
+class PromoteBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Send a queued prompt into the running turn (`steer`), or have it interrupt that turn."""
+
+    run_id: str
+    on_busy: Literal["steer", "interrupt"] = "steer"
 
 
 class Cancelled(msgspec.Struct, frozen=True):

@@ -114,7 +114,11 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The current state of a run; `seq` is that of its acceptance in the log."""
+    """The current state of a run; `seq` is that of its acceptance in the log.
+
+    `mode` was chosen for the run, at its acceptance or later; without one the configured mode applies. `place` is only
+    there while it is queued in another place than that of its acceptance.
+    """
 
     run_id: str
     session_id: str
@@ -130,6 +134,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     merged_into: str | None = None
     parent_run_id: str | None = None
     waiting: Waiting | None = None
+    mode: Mode | None = None
+    place: int | None = None
+
+    @property
+    def queue_place(self) -> int:
+        """Of the queued runs of a session, the one with the lowest number starts first."""
+        return self.seq if self.place is None else self.place
 
     @property
     def is_open(self) -> bool:

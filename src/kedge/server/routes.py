@@ -60,6 +60,7 @@ ROUTES = (
     Route("GET", W + "/runs", runs.list_runs, api.Runs, query=api.RunsQuery),
     Route("GET", W + "/runs/{run_id}", runs.get_run, RunStatus, query=api.RunQuery),
     Route("POST", W + "/runs/{run_id}/cancel", runs.cancel_run, Run),
+    Route("POST", W + "/runs/{run_id}/mode", runs.switch_mode, Run, body=api.ModeBody, errors=(409,)),
     Route("GET", A, runs.get_session_status, SessionStatus),
     Route(
         "POST", A + "/summarize", runs.summarize_session, Receipt, status=202, body=api.SummarizeBody, errors=(409, 429)
@@ -67,6 +68,8 @@ ROUTES = (
     Route("POST", A + "/shell", runs.run_shell_command, Receipt, status=202, body=api.ShellBody, errors=(409, 429)),
     Route("POST", A + "/cancel", runs.cancel_session, api.Cancelled),
     Route("GET", A + "/prompts/list", runs.list_queue, api.Queue),
+    Route("POST", A + "/prompts/move", runs.move_queued_prompt, api.Queue, body=api.MoveBody, errors=(409,)),
+    Route("POST", A + "/prompts/promote", runs.promote_queued_prompt, Run, body=api.PromoteBody, errors=(409,)),
     Route("POST", A + "/prompts/clear", runs.clear_queue, api.Cancelled),
     Route("DELETE", A + "/prompts/{run_id}", runs.remove_queued_prompt, api.Cancelled, errors=(409,)),
     Route("GET", W + "/config", config.get_config, api.ConfigAnswer, errors=(422,)),

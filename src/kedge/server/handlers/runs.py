@@ -7,6 +7,9 @@ import time
 from kedge.protocol.api import (
     AgentState,
     Cancelled,
+    ModeBody,
+    MoveBody,
+    PromoteBody,
     Queue,
     RunQuery,
     Runs,
@@ -89,6 +92,15 @@ async def cancel_run(request: Request) -> Response:
     return Response(await request.engine.store.cancel_run(request.workspace_id, request.path["run_id"]))
 
 
+async def switch_mode(request: Request) -> Response:
+    """Switch the mode of a run, from its next tool call on."""
+    mode, run_id, engine = request.body(ModeBody).mode, request.path["run_id"], request.engine
+    options = await engine.store.options_of(request.workspace_id, run_id)
+    env = engine.runs.env.get((request.workspace_id, run_id))
+    await request.context.agent.check_mode(mode, options, request.directory, env)
+    return Response(await engine.store.switch_mode(request.workspace_id, run_id, mode))
+
+
 async def cancel_session(request: Request) -> Response:
     """Cancel all open runs of a session."""
     return Response(Cancelled(await request.engine.store.cancel_session(request.workspace_id, request.session_id)))
@@ -103,6 +115,20 @@ async def list_queue(request: Request) -> Response:
     """List queued prompts."""
     status = await request.engine.store.session_status(request.workspace_id, request.session_id)
     return Response(Queue(status.queue))
+
+
+async def move_queued_prompt(request: Request) -> Response:
+    """Move a queued prompt in front of another one, or to the end."""
+    body = request.body(MoveBody)
+    queue = await request.engine.store.move_queued(request.workspace_id, request.session_id, body.run_id, body.before)
+    return Response(Queue(queue))
+
+
+async def promote_queued_prompt(request: Request) -> Response:
+    """Send a queued prompt into the running turn, or interrupt that turn with it."""
+    body = request.body(PromoteBody)
+    run = await request.engine.store.promote_queued(request.workspace_id, request.session_id, body.run_id, body.on_busy)
+    return Response(run)
 
 
 async def clear_queue(request: Request) -> Response:

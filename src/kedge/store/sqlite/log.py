@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, answer_of
-from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus, Usage, Waiting
+from kedge.protocol.runs import Mode, OnBusy, Run, RunEnd, RunState, RunStatus, Usage, Waiting
 from kedge.store.port import LogEvent, LogPage
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -30,6 +30,13 @@ class RunChange(msgspec.Struct, frozen=True, array_like=True):
     cancel_requested: bool
     merged_into: str | None
     waiting: Waiting | None = None
+    mode: Mode | None = None
+    place: int | None = None
+    on_busy: OnBusy | None = None  # None in events of older versions: it did not change
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return cls(**{name: getattr(run, name) for name in cls.__struct_fields__})
 
 
 _decode_run_change = msgspec.json.Decoder(RunChange).decode
@@ -54,8 +61,16 @@ def struct_of(row: sqlite3.Row, type: type[S], **given: Any) -> S:
 
 def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
     if change is not None:
-        return struct_of(row, Run, **msgspec.structs.asdict(change))
-    return struct_of(row, Run, cancel_requested=bool(row["cancel_requested"]), waiting=_waiting_of(row))
+        on_busy = change.on_busy or row["on_busy"]
+        return struct_of(row, Run, **{**msgspec.structs.asdict(change), "on_busy": on_busy})
+    is_moved = row["state"] == "queued" and row["place"] != row["seq"]
+    return struct_of(
+        row,
+        Run,
+        cancel_requested=bool(row["cancel_requested"]),
+        waiting=_waiting_of(row),
+        place=row["place"] if is_moved else None,
+    )
 
 
 def _waiting_of(row: sqlite3.Row) -> Waiting | None:

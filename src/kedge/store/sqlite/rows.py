@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 
+import msgspec
+
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import Change, encode
 from kedge.protocol.messages import RawMessage
-from kedge.protocol.runs import Run, RunStatus, Usage
+from kedge.protocol.runs import Run, RunOptions, RunStatus, Usage
 from kedge.protocol.sessions import Session, SessionDetails
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim
@@ -72,10 +74,32 @@ def claimed_run(tx: Transaction, claim: Claim, *, even_cancelled: bool = False) 
 def open_runs(db: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
     """Return the open runs of a session: the running ones first, then the queue in its order."""
     return db.execute(
-        "SELECT * FROM runs WHERE session_id = ? AND state IN ('queued', 'running')"
-        " ORDER BY state = 'queued', rank, seq",
+        "SELECT * FROM runs WHERE session_id = ? AND state IN ('queued', 'running') ORDER BY state = 'queued', place",
         (session_id,),
     ).fetchall()
+
+
+def queue_of(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[Run]:
+    return [run_now(db, workspace_id, row["run_id"]) for row in open_runs(db, session_id) if row["state"] == "queued"]
+
+
+_AHEAD = 1 << 50  # more than any seq, and an exact number in JSON
+
+
+def interrupt_place(seq: int) -> int:
+    """The place in the queue of a run that interrupts: ahead of all others, behind earlier ones that interrupt."""
+    return seq - _AHEAD
+
+
+_decode_options = msgspec.json.Decoder(RunOptions).decode
+
+
+def read_options(db: sqlite3.Connection, row: sqlite3.Row) -> RunOptions:
+    """Return the options of a run as they were sent."""
+    found = db.execute(
+        "SELECT options FROM prompts WHERE workspace_id = ? AND run_id = ?", (row["workspace_id"], row["run_id"])
+    ).fetchone()
+    return _decode_options(found["options"]) if found is not None and found["options"] else RunOptions()
 
 
 def joined_runs(tx: Transaction, host: sqlite3.Row) -> list[sqlite3.Row]:
@@ -117,7 +141,7 @@ def add_usage(tx: Transaction, run: sqlite3.Row, usage: Usage) -> None:
 
 def append_run_event(tx: Transaction, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
     run = run_now(tx.db, workspace_id, run_id)
-    stored = encode(RunChange(run.state, run.attempt, run.cancel_requested, run.merged_into, run.waiting))
+    stored = encode(RunChange.of(run))
     tx.append(
         "run", change, workspace_id, run.session_id, encode(run), seq=seq, payload=run, subject=run_id, body=stored
     )

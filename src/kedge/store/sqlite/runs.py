@@ -1,6 +1,6 @@
-"""Runs before their end: accepted, started, joined, canceled, suspended and recovered (P13), and their processes.
+"""Runs before their end: accepted, started, canceled, suspended and recovered (P13); their modes and processes.
 
-Their ends are in run_end.py.
+The queue is in queue.py, and their ends are in run_end.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,19 @@ import sqlite3
 import msgspec
 
 from kedge.protocol.bounds import MAX_OPEN_RUNS
-from kedge.protocol.errors import Conflict, NotFound, SessionBusy, TooMany
+from kedge.protocol.errors import Conflict, SessionBusy, TooMany
 from kedge.protocol.messages import INTERRUPTED
-from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, Submission, Waiting
+from kedge.protocol.runs import (
+    OPEN_STATES,
+    Mode,
+    Receipt,
+    Run,
+    RunOptions,
+    RunState,
+    RunStatus,
+    Submission,
+    Waiting,
+)
 from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Outcome, ProcessRecord, Started
@@ -25,9 +35,11 @@ from kedge.store.sqlite.rows import (
     find_run,
     get_run,
     get_session,
+    interrupt_place,
     joined_runs,
     open_children,
     open_runs,
+    read_options,
     run_now,
 )
 from kedge.store.sqlite.writer import Transaction
@@ -35,7 +47,6 @@ from kedge.store.sqlite.writer import Transaction
 _encode_body = msgspec.msgpack.Encoder().encode
 # Equal options are equal bytes, whatever the order of their keys. (JSON also has numbers of any size.)
 _encode_options = msgspec.json.Encoder(order="deterministic").encode
-_decode_options = msgspec.json.Decoder(RunOptions).decode
 
 
 def accept(tx: Transaction, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
@@ -56,8 +67,9 @@ def accept(tx: Transaction, workspace_id: str, run_id: str, submission: Submissi
         raise TooMany(
             "too_many_runs", f"the session has {MAX_OPEN_RUNS} open runs; wait for some to end, or cancel them"
         )
-    if submission.parent_run_id is not None:
-        _require_working_parent(tx, workspace_id, submission.parent_run_id)
+    parent = (
+        None if submission.parent_run_id is None else _get_working_parent(tx, workspace_id, submission.parent_run_id)
+    )
     if submission.on_busy == "interrupt":
         for row in already_open:
             if row["state"] == "running" and row["merged_into"] is None:
@@ -66,10 +78,11 @@ def accept(tx: Transaction, workspace_id: str, run_id: str, submission: Submissi
     undos.drop(tx, workspace_id, session_id)
     seq = tx.next_seq(workspace_id)
     tx.execute(
-        "INSERT INTO runs (workspace_id, run_id, session_id, kind, state, on_busy, permissions, model, seq, rank,"
-        " may_join, parent_run_id, body_hash) VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO runs (workspace_id, run_id, session_id, kind, state, on_busy, permissions, model, mode, seq,"
+        " place, may_join, parent_run_id, body_hash) VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         *(workspace_id, run_id, session_id, submission.kind, submission.on_busy, submission.permissions),
-        *(submission.model, seq, 0 if submission.on_busy == "interrupt" else 1, submission.on_busy == "steer"),
+        *(submission.model, submission.options.mode if parent is None else parent["mode"], seq),
+        *(interrupt_place(seq) if submission.on_busy == "interrupt" else seq, submission.on_busy == "steer"),
         *(submission.parent_run_id, digest),
     )
     attachments = _encode_body(submission.attachments) if submission.attachments else None
@@ -99,36 +112,11 @@ def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None
     messages.write_user_message(tx, row)
     claim = Claim(workspace_id, session_id, run.run_id, row["epoch"] + 1)
     joined = [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)]
-    encoded = _read_options(tx, row)
-    options = _decode_options(encoded) if encoded else RunOptions()
+    options = read_options(tx.db, row)
     session = tx.one("SELECT model, effort FROM sessions WHERE id = ?", session_id)
     model, effort = (None, None) if session is None else (session["model"], session["effort"])
     command = messages.open_command(tx, row)
     return Started(claim, run, joined, options, run.model or model, options.effort or effort, command)
-
-
-def join(tx: Transaction, claim: Claim) -> list[Run]:
-    """Let queued runs with `on_busy: steer` join the turn, between two steps (P5)."""
-    host = claimed_run(tx, claim)
-    joined: list[Run] = []
-    for row in open_runs(tx.db, claim.session_id):
-        # One turn has one set of permissions: a run that never asks does not join one that does.
-        fits = (row["kind"], row["permissions"]) == (host["kind"], host["permissions"])
-        fits = fits and row["model"] in (None, host["model"]) and row["kind"] != "shell"  # two commands are two runs
-        if (
-            row["state"] != "queued"
-            or not row["may_join"]
-            or not fits
-            or _read_options(tx, row) != _read_options(tx, host)
-        ):
-            continue
-        tx.execute(
-            "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE workspace_id = ? AND run_id = ?",
-            *(claim.run_id, claim.workspace_id, row["run_id"]),
-        )
-        joined.append(append_run_event(tx, claim.workspace_id, row["run_id"], "updated"))
-        messages.write_user_message(tx, row)
-    return joined
 
 
 def set_waiting(tx: Transaction, claim: Claim, waiting: Waiting | None) -> None:
@@ -175,22 +163,6 @@ def cancel_run(tx: Transaction, workspace_id: str, run_id: str) -> Run:
     return run_now(tx.db, workspace_id, run_id)
 
 
-def drop_queued(tx: Transaction, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
-    """Remove one run, or all, from the queue: they end as canceled, without messages (P7)."""
-    get_session(tx.db, workspace_id, session_id)
-    rows = [row for row in open_runs(tx.db, session_id) if row["state"] == "queued"]
-    if run_id is not None:
-        rows = [row for row in rows if row["run_id"] == run_id]
-        if not rows:
-            row = get_run(tx.db, workspace_id, run_id)
-            if row["session_id"] != session_id:
-                raise NotFound("run", run_id)
-            raise Conflict("not_queued", f"run {run_id} is {row['state']}, not queued; cancel it instead")
-    for row in rows:
-        run_end.end_unstarted(tx, row, keeps_messages=False)
-    return [row["run_id"] for row in rows]
-
-
 def finish(tx: Transaction, claim: Claim, outcome: Outcome) -> Run:
     """End the turn of `claim`. An earlier cancel takes precedence; a run that has ended is unchanged."""
     row = get_run(tx.db, claim.workspace_id, claim.run_id)
@@ -232,6 +204,45 @@ def status(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Sessio
     return SessionStatus(**msgspec.structs.asdict(session), is_busy=bool(runs), active=active, queue=queue)
 
 
+def switch_mode(tx: Transaction, workspace_id: str, run_id: str, mode: Mode) -> Run:
+    """Set the mode of an open run, and of all that share its turn: joined runs and sub-agents have the same one.
+
+    So have the queued ones that wait to join it, if theirs was the same: with another mode they would not join.
+    """
+    top = row = get_run(tx.db, workspace_id, run_id)
+    while (above := top["merged_into"] or top["parent_run_id"]) is not None:
+        top = get_run(tx.db, workspace_id, above)
+    if row["state"] not in OPEN_STATES or row["cancel_requested"]:
+        how = "was canceled" if row["cancel_requested"] else f"has ended as {row['state']}"
+        raise Conflict("run_ended", f"run {run_id} {how}; the mode of the next prompt is sent with it")
+    if top["kind"] != "prompt":
+        raise Conflict("no_mode", f"run {run_id} is of kind {top['kind']}, which has no mode")
+    if top["permissions"] == "allow" and mode not in ("plan", "yolo"):
+        raise Conflict("no_mode", f"run {run_id} allows everything (permissions: allow); only plan is stricter for it")
+    joining = [each for each in open_runs(tx.db, top["session_id"]) if each["state"] == "queued" and each["may_join"]]
+    for each in [top, *(each for each in joining if top["state"] == "running" and each["mode"] == top["mode"])]:
+        _set_mode(tx, each, mode)
+    return run_now(tx.db, workspace_id, run_id)
+
+
+def _set_mode(tx: Transaction, row: sqlite3.Row, mode: Mode) -> None:
+    for each in [row, *joined_runs(tx, row)]:
+        if each["mode"] != mode:
+            tx.execute(
+                "UPDATE runs SET mode = ? WHERE workspace_id = ? AND run_id = ?",
+                *(mode, each["workspace_id"], each["run_id"]),
+            )
+            append_run_event(tx, each["workspace_id"], each["run_id"], "updated")
+        for child in open_children(tx, each):
+            _set_mode(tx, child, mode)
+
+
+def options_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunOptions:
+    """Return the run's options, with its current mode."""
+    row = get_run(db, workspace_id, run_id)
+    return msgspec.structs.replace(read_options(db, row), mode=row["mode"])
+
+
 def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
     rows = db.execute(
         "SELECT DISTINCT workspace_id, session_id FROM runs WHERE state IN ('queued', 'running') ORDER BY seq"
@@ -258,17 +269,11 @@ def _hash_body(submission: Submission, options: bytes | None) -> bytes:
     return hashlib.sha256(_encode_body(body) + (options or b"")).digest()
 
 
-def _read_options(tx: Transaction, row: sqlite3.Row) -> bytes | None:
-    found = tx.one(
-        "SELECT options FROM prompts WHERE workspace_id = ? AND run_id = ?", row["workspace_id"], row["run_id"]
-    )
-    return None if found is None else found["options"]
-
-
-def _require_working_parent(tx: Transaction, workspace_id: str, parent_run_id: str) -> None:
+def _get_working_parent(tx: Transaction, workspace_id: str, parent_run_id: str) -> sqlite3.Row:
     parent = get_run(tx.db, workspace_id, parent_run_id)
     if parent["state"] != "running" or parent["cancel_requested"]:
         raise ClaimLost(parent_run_id)
+    return parent
 
 
 MAX_ATTEMPTS = 3  # a run that crashed the server three times would do so again (P13)

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, RunStatus, Submission, Usage, Waiting
+from kedge.protocol.runs import Mode, Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission, Usage, Waiting
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus
 from kedge.store.port import (
     Claim,
@@ -36,7 +37,20 @@ from kedge.store.port import (
     Started,
     WorkspaceState,
 )
-from kedge.store.sqlite import costs, database, log, messages, past, requests, retention, rows, run_end, runs, sessions
+from kedge.store.sqlite import (
+    costs,
+    database,
+    log,
+    messages,
+    past,
+    queue,
+    requests,
+    retention,
+    rows,
+    run_end,
+    runs,
+    sessions,
+)
 from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
 from kedge.store.sqlite.writer import Checkpoints, Executor, ReaderPool, Transaction, Writer, explain
@@ -151,7 +165,7 @@ class SqliteStore:
         return await self._writer.write("start", runs.start, workspace_id, session_id)
 
     async def join(self, claim: Claim) -> list[Run]:
-        return await self._writer.write("join", runs.join, claim)
+        return await self._writer.write("join", queue.join, claim)
 
     async def set_waiting(self, claim: Claim, waiting: Waiting | None) -> None:
         await self._writer.write("set_waiting", runs.set_waiting, claim, waiting)
@@ -166,7 +180,21 @@ class SqliteStore:
         return await self._writer.write("cancel", runs.cancel_run, workspace_id, run_id)
 
     async def drop_queued(self, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
-        return await self._writer.write("drop", runs.drop_queued, workspace_id, session_id, run_id)
+        return await self._writer.write("drop", queue.drop, workspace_id, session_id, run_id)
+
+    async def move_queued(self, workspace_id: str, session_id: str, run_id: str, before: str | None) -> list[Run]:
+        return await self._writer.write("move", queue.move, workspace_id, session_id, run_id, before)
+
+    async def promote_queued(
+        self, workspace_id: str, session_id: str, run_id: str, on_busy: Literal["steer", "interrupt"]
+    ) -> Run:
+        return await self._writer.write("promote", queue.promote, workspace_id, session_id, run_id, on_busy)
+
+    async def switch_mode(self, workspace_id: str, run_id: str, mode: Mode) -> Run:
+        return await self._writer.write("switch_mode", runs.switch_mode, workspace_id, run_id, mode)
+
+    async def options_of(self, workspace_id: str, run_id: str) -> RunOptions:
+        return await self._readers.read(runs.options_of, workspace_id, run_id)
 
     async def finish(self, claim: Claim, outcome: Outcome) -> Run:
         return await self._writer.write("finish", runs.finish, claim, outcome)
