@@ -28,11 +28,8 @@ TRANSACTIONS = {
     "forget_process": 3,
     "fork": 1,
     "join": 18,
-<<<<<<< HEAD
     "keep_call_state": 3,
-=======
     "move": 1,
->>>>>>> 3346a365 (Reorder and promote queued prompts, and switch the mode of a run: durable, and shown to every client)
     "open_workspace": 2,
     "promote": 1,
     "record_process": 5,
