@@ -7,15 +7,19 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
+
+import msgspec
 
 from kedge.config.environment import referenced_names
 from kedge.config.errors import BadConfig, CannotSet
 from kedge.config.files import WORKSPACE_NAME, ConfigPaths, find_deep_key, parse_document, read_config_file
 from kedge.config.keys import InvalidKey, format_key, parse_key
+from kedge.config.mcp import find_server_problem
+from kedge.config.schema import McpServerConfig
 from kedge.config.schema_tree import Leaf, OpenTable, Table, explain_unknown, find_node, find_problems
 from kedge.config.toml_edit import add_to_list, remove_key, set_key
 
@@ -66,6 +70,34 @@ def add_allow_rules(file: Path, rules: Sequence[str]) -> None:
         known = cast("list[Any]", listed) if isinstance(listed, list) else []
         missing = [rule for rule in dict.fromkeys(written) if rule not in known]
         return add_to_list(text, path, missing) if missing else text
+
+    _change(file, change)
+
+
+def add_server(file: Path, name: str, values: Mapping[str, Any], *, replaces: bool) -> None:
+    """Write the table of an MCP server. Raises `CannotSet` or `BadConfig`; then the file is unchanged.
+
+    Secrets may be written into the user's own file, which others cannot read if Kedge makes it.
+    """
+    path = ("mcp", name)
+    for key, problem in find_problems(values, find_node(path), path):
+        raise CannotSet(f"{format_key(key)}: {problem}")
+    if (wrong := find_server_problem(name, msgspec.convert(values, McpServerConfig))) is not None:
+        raise CannotSet(f"{format_key(('mcp', *wrong[0]))} {wrong[1]}")
+    if file.name == WORKSPACE_NAME:
+        for table in ("env", "headers"):
+            for key, value in cast("dict[str, str]", values.get(table, {})).items():
+                _reject_secret((*path, table, key), value)
+
+    def change(text: str) -> str:
+        known: Any = tomllib.loads(text).get("mcp")
+        if isinstance(known, dict) and name in known:
+            if not replaces:
+                raise CannotSet(f"There is a server {name} in {file} already; remove it first, or use --force")
+            text = remove_key(text, path)
+        for key, value in values.items():
+            text = set_key(text, (*path, key), value)
+        return text
 
     _change(file, change)
 

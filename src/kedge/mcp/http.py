@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 from urllib.parse import urljoin, urlsplit
@@ -76,6 +77,12 @@ MAX_RESUME_S = 30.0
 LISTEN_AGAIN_S = (1.0, 5.0, 30.0, 120.0)
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ACCEPT = "application/json, text/event-stream"
+# Headers that belong to the protocol, and cannot be configured.
+_RESERVED = re.compile(
+    r"accept|accept-encoding|connection|content-(type|length)|transfer-encoding|last-event-id"
+    r"|mcp-(protocol-version|method|name|session-id|param-.*)",
+    re.IGNORECASE,
+)
 # May arrive twice: they change nothing.
 _REPEATABLE = frozenset({"initialize", "server/discover", "ping"})
 
@@ -105,6 +112,7 @@ class HttpTransport:
         http: HttpClient | None = None,
     ) -> None:
         """`authorization` is not used if `headers` have one."""
+        headers = {name: value for name, value in headers.items() if not _RESERVED.fullmatch(name)}
         names = {name.lower() for name in headers}
         self._url = url
         self._own_headers = {
@@ -275,7 +283,12 @@ class HttpTransport:
                 raise HttpRefused(f"{self._host} refuses the configured headers (status {status})", status)
             if is_renewed:
                 raise LoginRequired(f"{self._host} refuses the token it was given")
-            await self._authorization.renew(status, challenge, token)
+            try:
+                await self._authorization.renew(status, challenge, token)
+            except LoginRequired as error:
+                if status == 401 and self._listener is not None:  # nothing works without another login
+                    self._listener.on_closed(error)
+                raise
             is_renewed = True
 
     def _follow(self, response: Response, redirects: int) -> None:

@@ -208,7 +208,7 @@ class Login:
             port = urlsplit(known.redirect_uri).port or 0
             with contextlib.suppress(OSError):  # the port is taken
                 await self._listener.open(port)
-                return msgspec.structs.replace(known, access_token="", refresh_token=None, expires_at=None)
+                return msgspec.structs.replace(known, access_token="", refresh_token=None, refresh_at=None)
         if server.registration_endpoint is None:
             raise LoginFailed("the server registers no clients by itself: set mcp.NAME.oauth.client_id to one of yours")
         return await self._register(grant, server, server.registration_endpoint)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 from kedge.config.schema import McpOAuthConfig
-from kedge.mcp.errors import LoginFailed, McpError
+from kedge.mcp.errors import LoginFailed
 from kedge.mcp.oauth.login import Login
 from kedge.mcp.oauth.metadata import canonical_resource
 from kedge.mcp.oauth.tokens import SecretStore, ServerTokens
@@ -49,6 +48,7 @@ class Logins:
             raise
         pending = _Pending(login)
         pending.end = asyncio.create_task(self._finish(tokens.resource, login))
+        pending.end.add_done_callback(_retrieve)
         self._pending[tokens.resource] = pending
         return login.url
 
@@ -96,5 +96,11 @@ class Logins:
         pending = self._pending.pop(resource, None)
         if pending is not None:
             pending.end.cancel()
-            with contextlib.suppress(asyncio.CancelledError, McpError):
-                await pending.end
+            await asyncio.wait([pending.end])
+            await pending.login.close()  # also if it was canceled before it began to wait
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Take the error of a login that nobody waits for, so that asyncio does not report it."""
+    if not task.cancelled():
+        task.exception()

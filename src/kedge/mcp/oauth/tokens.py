@@ -23,7 +23,7 @@ from kedge.protocol.errors import KedgeError
 
 log = logging.getLogger(__name__)
 
-REFRESH_EARLY_S = 30.0  # before a token expires
+REFRESH_EARLY_S = 30.0  # before a token expires, but not in the first half of its life
 _DEAD_GRANTS = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "invalid_scope"})
 
 
@@ -51,7 +51,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revocation_endpoint: str | None = None
     access_token: str = ""
     refresh_token: str | None = None
-    expires_at: float | None = None
+    refresh_at: float | None = None  # shortly before the access token expires
     scopes: tuple[str, ...] = ()  # that were asked for
     saved_at: float = 0.0
 
@@ -95,7 +95,7 @@ class ServerTokens:
         grant = await self.get_grant()
         if grant is None or not grant.access_token:
             return None
-        if grant.expires_at is not None and grant.expires_at - REFRESH_EARLY_S < time.time():
+        if grant.refresh_at is not None and grant.refresh_at < time.time():
             grant = await self._refresh(grant.access_token)
         return f"Bearer {grant.access_token}"
 
@@ -180,7 +180,7 @@ class ServerTokens:
 
     async def _drop_tokens(self, grant: Grant) -> None:
         """Keep the client's registration for the next login."""
-        self._grant = msgspec.structs.replace(grant, access_token="", refresh_token=None, expires_at=None)
+        self._grant = msgspec.structs.replace(grant, access_token="", refresh_token=None, refresh_at=None)
         with contextlib.suppress(KedgeError):  # they are of no use
             await self._store.write(grant.name, msgspec.json.encode(self._grant).decode())
 
@@ -240,7 +240,7 @@ async def request_token(web: LoginWeb, grant: Grant, fields: dict[str, str]) -> 
         grant,
         access_token=token,
         refresh_token=answer.refresh_token or grant.refresh_token,
-        expires_at=None if lifetime_s is None else time.time() + lifetime_s,
+        refresh_at=None if lifetime_s is None else time.time() + max(lifetime_s - REFRESH_EARLY_S, lifetime_s / 2),
         scopes=join_scopes(grant.scopes, split_scopes(answer.scope or "")),
     )
 
