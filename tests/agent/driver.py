@@ -39,9 +39,10 @@ class Driver:
         self.config = Config(agent=AgentConfig(titles=False))  # beside the run, at any time: not in every count
         self.today = date(2031, 2, 3)
         self.delays: list[float] = []
+        self.env = env or {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"}
         self.agent = Agent(
             ModelClient(),
-            environ=env or {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"},
+            environ=self.env,
             data_dir=kedge.data,
             configure=lambda _directory, _env: self.config,
             tools=tools,

@@ -47,7 +47,7 @@ async def talk(place: Place, run_id: str, text: str = "an answer", prompt: str =
     await place.store.keep_surroundings(started.claim, text.encode())
     message = await place.store.create_message(started.claim, "assistant")
     await place.store.finish_parts(started.claim, message.id, 0, [Text(text), Finish("end_turn")])
-    await place.store.add_note(started.claim, message.id, text.encode())
+    await place.store.set_note(started.claim, message.id, text.encode())
     await place.store.finish(started.claim, Outcome("completed"))
 
 

@@ -83,6 +83,7 @@ class Agent:
                 today=today,
                 titles=self.titles,
                 cost_questions=CostQuestions(),
+                hook_sessions=set(),
             )
         )
         self.turns: Mapping[RunKind, Turn] = {

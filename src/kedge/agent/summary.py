@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,9 @@ from kedge.protocol.messages import Message, Text
 from kedge.protocol.runs import Usage
 from kedge.tools.process.command import Jobs
 
+if TYPE_CHECKING:
+    from kedge.agent.hooks.hooks import Hooks
+
 SummaryReason = Literal["full", "refused", "asked"]
 """The context is nearly full, the provider refused it as too long, or a person asked for a summary."""
 
@@ -58,6 +61,10 @@ _NOTICES: dict[SummaryReason, str] = {
 }
 
 
+class SummaryRefused(TurnFailed):
+    """A PreCompact hook refused the summary."""
+
+
 class PreparedStep(NamedTuple):
     """The model and the request of the step that would come next."""
 
@@ -66,6 +73,7 @@ class PreparedStep(NamedTuple):
     keys: ApiKeys | None
     retry: RetryPolicy
     jobs: Jobs | None = None  # of the workspace
+    hooks: Hooks | None = None
 
 
 Prepare = Callable[[TurnContext, list[Message]], Awaitable[PreparedStep]]
@@ -91,7 +99,8 @@ class SummarizeTurn:
 
 
 async def summarize(ctx: TurnContext, models: ModelClient, prepared: PreparedStep, *, reason: SummaryReason) -> None:
-    """Write a summary, from which the history begins afterwards. Raises `TurnFailed`.
+    """Write a summary, from which the history begins afterwards. Raises `TurnFailed`, and `SummaryRefused` before it
+    began.
 
     `prepared` is the step that would come next: its system prompt and tools are in the provider's cache.
     """
@@ -101,6 +110,8 @@ async def summarize(ctx: TurnContext, models: ModelClient, prepared: PreparedSte
             "Even the summarized conversation does not fit the model's context. Use a model with a larger one.",
             "context_too_long",
         )
+    if prepared.hooks is not None and (refusal := await prepared.hooks.check_summary(is_asked=reason == "asked")):
+        raise SummaryRefused(f"A hook kept the conversation from being summarized: {refusal}", "hook_blocked")
     details = {"why": reason, "messages": len(request.history)}
     await ctx.append_event("summarize", message=_NOTICES[reason], details=details)
     facts = await build_facts(ctx, request.history, prepared.jobs, _max_facts_chars(request, prepared.endpoint.info))

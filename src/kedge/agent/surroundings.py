@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,7 @@ from kedge.agent.context_files import (
     load_context_files,
     repository_levels,
 )
+from kedge.agent.notes import SessionNotes
 from kedge.config.schema import Config
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import (
@@ -38,7 +39,7 @@ from kedge.files.environment import (
     with_safe_path,
 )
 from kedge.models.wires.history import is_summary
-from kedge.protocol.messages import Message, Part, Text, replace_surrogates
+from kedge.protocol.messages import Message, replace_surrogates
 from kedge.tools.process.spawn import find_shell
 
 _NOTE = "<system-note>\n{text}\n</system-note>"
@@ -54,15 +55,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     repository: str | None = None
 
 
-class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A text for the model, and what it tells: fields that did not change are empty."""
-
-    text: str
-    today: date | None = None
-    permissions: str = ""
-    files: Mapping[str, str] = {}  # digests by path; empty for a removed file
-
-
 class _Told(NamedTuple):
     today: date
     permissions: str
@@ -72,11 +64,10 @@ class _Told(NamedTuple):
 class SessionSurroundings:
     """The surroundings that a session first saw, those of this turn, and the notes on the difference."""
 
-    def __init__(self, ctx: TurnContext, first: Surroundings, current: Surroundings, notes: dict[str, Note]) -> None:
+    def __init__(self, first: Surroundings, current: Surroundings, notes: SessionNotes) -> None:
         self.first = first
-        self._ctx = ctx
+        self.notes = notes
         self._current = current
-        self._notes = notes
 
     @classmethod
     async def load(
@@ -92,8 +83,7 @@ class SessionSurroundings:
             stored = await ctx.keep_surroundings(
                 msgspec.json.encode(msgspec.structs.replace(current, repository=repository))
             )
-        notes = {message_id: msgspec.json.decode(body, type=Note) for message_id, body in (await ctx.notes()).items()}
-        return cls(ctx, msgspec.json.decode(stored, type=Surroundings), current, notes)
+        return cls(msgspec.json.decode(stored, type=Surroundings), current, await SessionNotes.load(ctx))
 
     async def note_changes(self, history: Sequence[Message]) -> None:
         """Store a note with the last prompt or summary if something changed since the model last learned it.
@@ -101,20 +91,13 @@ class SessionSurroundings:
         Earlier messages get none: their place in the provider's cache would be lost.
         """
         last = history[-1] if history else None
-        if last is None or last.id in self._notes or not (last.role == "user" or is_summary(last)):
+        if last is None or not (last.role == "user" or is_summary(last)):
             return
-        note = _describe_changes(self._find_told(history), self._current)
-        if note is not None:
-            await self._ctx.add_note(last.id, msgspec.json.encode(note))
-            self._notes[last.id] = note
-
-    def add_notes(self, history: Sequence[Message]) -> Sequence[Message]:
-        """Return the history with its notes: in front of a prompt, and behind a summary."""
-        if not self._notes:
-            return history
-        return [
-            _add_note(message, self._notes[message.id]) if message.id in self._notes else message for message in history
-        ]
+        if (known := self.notes.of(last.id)) is not None and known.text:
+            return
+        changes = _describe_changes(self._find_told(history), self._current)
+        if changes is not None:
+            await self.notes.change(last.id, **changes)
 
     def list_digests(self) -> dict[str, str]:
         """Return the digests of the context files that the system prompt and the notes tell, by path."""
@@ -126,14 +109,15 @@ class SessionSurroundings:
         files = _list_digests(self.first.files)
         current = _list_digests(self._current.files)
         for message in history:
-            if (note := self._notes.get(message.id)) is not None:
+            if (note := self.notes.of(message.id)) is not None:
                 today, permissions = note.today or today, note.permissions or permissions
                 files |= note.files
             files |= {path: digest for path, digest in find_shown_files([message]).items() if path in current}
         return _Told(today, permissions, files)
 
 
-def _describe_changes(told: _Told, current: Surroundings) -> Note | None:
+def _describe_changes(told: _Told, current: Surroundings) -> dict[str, Any] | None:
+    """Return the fields of a note about what changed; None if nothing did."""
     digests = _list_digests(current.files)
     changed = {path: digest for path, digest in digests.items() if told.files.get(path) != digest}
     removed = [path for path, digest in told.files.items() if digest and path not in digests]
@@ -151,23 +135,16 @@ def _describe_changes(told: _Told, current: Surroundings) -> Note | None:
     ]
     if not sections:
         return None
-    return Note(
-        _NOTE.format(text="\n\n".join(sections)),
-        current.today if is_other_day else None,
-        permissions,
-        {**changed, **dict.fromkeys(removed, "")},
-    )
+    return {
+        "text": _NOTE.format(text="\n\n".join(sections)),
+        "today": current.today if is_other_day else None,
+        "permissions": permissions,
+        "files": {**changed, **dict.fromkeys(removed, "")},
+    }
 
 
 def _list_digests(files: Sequence[ContextFile]) -> dict[str, str]:
     return {path: file.digest for file in files for path in file.paths}
-
-
-def _add_note(message: Message, note: Note) -> Message:
-    parts: list[Part] = [Text(note.text), *message.parts]
-    if message.summary:
-        parts = [*message.parts[:-1], Text(f"\n\n{note.text}"), message.parts[-1]]
-    return msgspec.structs.replace(message, parts=parts)
 
 
 async def read_surroundings(

@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from kedge.agent.context_files import NESTED, format_file, read_nested_files, read_written_file
+from kedge.agent.notes import CallVerdict, format_context
 from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output
 from kedge.agent.tool_params import decode_params, explain_unknown_tool
 from kedge.agent.turn_state import (
@@ -26,13 +27,14 @@ from kedge.agent.turn_state import (
     Step,
     count_repeats,
     ends_turn,
+    read_call_input,
 )
 from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
-from kedge.protocol.messages import RefusalReason, ToolCall
+from kedge.protocol.messages import RefusalReason, ToolCall, ToolResult
 from kedge.protocol.requests import Answer
-from kedge.protocol.text_safety import visible_line
+from kedge.protocol.text_safety import shorten, visible_line
 from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.describe import explain_refusal
@@ -40,11 +42,16 @@ from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Deny
 from kedge.tools.port import Access, Output, RunAs, Tool
 
+if TYPE_CHECKING:
+    from kedge.agent.hooks.hooks import Hooks
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 MAX_PARALLEL_CALLS = 10  # more would only wait for each other's disk
+
+MAX_SHOWN_INPUT_CHARS = 2_000  # of an input that a hook changed
 
 CUT_OFF = (
     "This call was cut off at the output limit before it was complete, so it was not run."
@@ -78,6 +85,7 @@ class _ApprovedCall(NamedTuple):
     tool: Tool
     params: msgspec.Struct
     permission: _Permission
+    verdict: CallVerdict
     answer: Answer | None = None
 
 
@@ -89,11 +97,19 @@ class _Instructions(NamedTuple):
 
 
 class ToolRunner:
-    def __init__(self, ctx: TurnContext, scope: TurnScope, tools: Mapping[str, Tool], judge: Judge) -> None:
+    def __init__(
+        self,
+        ctx: TurnContext,
+        scope: TurnScope,
+        tools: Mapping[str, Tool],
+        judge: Judge,
+        hooks: Hooks | None = None,
+    ) -> None:
         self._ctx = ctx
         self._scope = scope
         self._tools = tools
         self._judge = judge
+        self._hooks = hooks
         self._past_calls: list[PastCall] = []
 
     async def run(self, step: Step, past_calls: Sequence[PastCall]) -> None:
@@ -135,10 +151,17 @@ class ToolRunner:
             context.run_as, context.readable_paths = approved.permission.run_as, approved.permission.readable
             context.approved_path = approved.permission.path
             output = await _contain_errors(call.name, lambda: self._run_tool(approved, context))
+            output = _add_hook_note(output, approved.verdict)
             instructions = _Instructions() if output.is_error else await self._find_instructions(approved)
         else:
             output, instructions = approved, _Instructions()
-        await self._finish(call, writer, output, instructions)
+        result = await self._finish(call, writer, output, instructions)
+        if self._hooks is not None and isinstance(approved, _ApprovedCall):
+            is_read_only = approved.permission.changes_nothing or approved.tool.is_read_only
+            await self._hooks.handle_result(step, call, writer.id, result, is_read_only=is_read_only)
+            self._scope.known_files.update(self._hooks.edited_with(writer.id))
+        if ends_turn(output.metadata):
+            raise Denied
 
     async def _run_tool(self, approved: _ApprovedCall, context: CallContext) -> Output:
         """Run the tool. If it may change any file, compare the workspace before and after to record the changes."""
@@ -176,40 +199,68 @@ class ToolRunner:
             return _fail(CUT_OFF, _CUT_OFF_SUMMARY) if is_cut_off else _fail(error.text, error.summary)
         if is_cut_off and not call.input.strip():
             return _fail(CUT_OFF, _CUT_OFF_SUMMARY)
-        return await _contain_errors(call.name, lambda: self._approve(message_id, call, tool, params))
+        verdict = CallVerdict()
+        if self._hooks is not None:
+            verdict = await self._hooks.judge_call(message_id, call)
+            if verdict.stops is not None:
+                raise TurnFailed(f"A hook ended the run: {verdict.stops}", "hook_stopped")
+            if verdict.decision == "deny":
+                return _deny(f"Refused by a hook of the user: {verdict.reason}", "hook")
+            if verdict.input is not None:
+                try:
+                    params = decode_params(tool, msgspec.json.encode(verdict.input).decode())
+                except ToolError as error:
+                    problem = f"A hook of the user changed the input of `{tool.name}`, and it is invalid now."
+                    return _fail(f"{problem} {error.text}", problem.replace("`", ""))
+        return await _contain_errors(call.name, lambda: self._approve(message_id, call, tool, params, verdict))
 
     async def _approve(
-        self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct
+        self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct, verdict: CallVerdict
     ) -> _ApprovedCall | Output:
         """Ask people, if needed: for permission, and the questions that the tool itself asks."""
-        permission = await self._get_permission(message_id, call, tool, params)
+        permission = await self._get_permission(message_id, call, tool, params, verdict)
         if isinstance(permission, Output):
             return permission
         if tool.list_questions is None:
-            return _ApprovedCall(tool, params, permission)
+            return _ApprovedCall(tool, params, permission, verdict)
+        if self._hooks is not None and self._ctx.run.permissions == "ask":
+            self._hooks.announce_request("elicitation_dialog", "Kedge has a question.")
         answer = await self._ctx.ask_question(message_id, call.id, clean(tool.list_questions(params)))
-        return _ApprovedCall(tool, params, permission, answer)
+        return _ApprovedCall(tool, params, permission, verdict, answer)
 
     async def _get_permission(
-        self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct
+        self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct, verdict: CallVerdict
     ) -> _Permission | Output:
         """Return the permission for every access of the call, or the result that says why it was denied."""
         if self._judge.mode == "plan" and tool.facts.changes in ("files", "processes"):
             return _deny(f"Refused: {PLANNING}. Describe the change in your plan instead.", "mode")
+        accesses: Sequence[Access] = () if tool.list_access is None else await tool.list_access(self._scope, params)
+        if not accesses and verdict.decision == "ask":
+            access = Access(kind="execute", subject=tool.name, description=f"call {tool.name}")
+            if (denial := await self._ask_permission(message_id, call, access, _ask_for_hook(verdict))) is not None:
+                return denial
         if tool.list_access is None:
             return _Permission()
-        accesses = await tool.list_access(self._scope, params)
         has_waited = False
         run_as: RunAs = "approved"
         readable: tuple[str, ...] = ()
         for access in accesses:
             # In a thread: a long command takes a while to analyze.
             decision = await asyncio.to_thread(self._judge.judge, tool.name, access)
-            if isinstance(decision, Allow):
-                run_as, readable = decision.run_as, decision.readable
-                continue
             if isinstance(decision, Deny):
                 return _deny(f"Refused: {decision.why} {decision.others}".rstrip(), decision.by, rule=decision.rule)
+            if isinstance(decision, Allow):
+                run_as, readable = decision.run_as, decision.readable
+                if verdict.decision != "ask":
+                    continue
+                asked = _ask_for_hook(verdict)
+                if (denial := await self._ask_permission(message_id, call, access, asked)) is not None:
+                    return denial
+                has_waited = True
+                continue
+            if verdict.decision == "allow" and _may_hook_allow(access, decision):
+                run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
+                continue
             has_waited = True
             if (denial := await self._ask_permission(message_id, call, access, decision)) is not None:
                 return denial
@@ -244,6 +295,16 @@ class ToolRunner:
         if access.sandbox_problem and self._ctx.run.permissions == "allow":
             # A user who allows everything relies on the configured sandbox.
             return _deny(_NO_SANDBOX.format(why=access.sandbox_problem), "no_sandbox")
+        if self._hooks is not None:
+            given = read_call_input(call)
+            decided = await self._hooks.decide_request(message_id, call, given, f"{access.kind} {access.subject}")
+            if decided.decision == "deny":
+                return _deny(f"Refused by a hook of the user: {decided.reason}", "hook")
+            if decided.decision == "allow" and _may_hook_allow(access, asked):
+                return None
+            if self._ctx.run.permissions == "ask":
+                what = visible_line(clean(access.description))
+                self._hooks.announce_request("permission_prompt", f"Kedge needs your permission: {what}")
         answer = await self._ctx.ask_permission(
             message_id,
             call.id,
@@ -262,7 +323,9 @@ class ToolRunner:
             return _deny(clean(explain_refusal(asked)), "unattended", allow_rules=list(asked.rules))
         return _deny_for_person(access.description, answer)
 
-    async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output, instructions: _Instructions) -> None:
+    async def _finish(
+        self, call: ToolCall, writer: ToolWriter, output: Output, instructions: _Instructions
+    ) -> ToolResult:
         if len(output.content) > self._scope.max_result_chars:  # written to a file
             output = await asyncio.to_thread(limit_output, output, self._scope)
         else:
@@ -278,8 +341,7 @@ class ToolRunner:
             metadata = {**(metadata or {}), "shown_chars": len(output.content)}
         await writer.finish(content, is_error=output.is_error, metadata=metadata, images=output.images)
         self._scope.learn_files(output.metadata)
-        if ends_turn(output.metadata):
-            raise Denied
+        return ToolResult(call.id, call.name, output.content, output.is_error, metadata)
 
 
 def _deny(content: str, reason: RefusalReason, **details: Any) -> Output:
@@ -295,6 +357,27 @@ def _deny_for_person(description: str, answer: Answer) -> Output:
         return Output(content=content, is_error=True, metadata={DENIED: answer.by})
     content = f"Refused by the user ({description}). The user says: {answer.reason}"
     return Output(content=content, is_error=True, metadata={DENIED: answer.by, DENIAL_REASON: answer.reason})
+
+
+def _may_hook_allow(access: Access, asked: Ask) -> bool:
+    """A hook's consent replaces a question, but not the sandbox, nor a deny rule that may be about the command."""
+    return not (access.sandbox_problem or access.unsandboxed or asked.may_be_denied)
+
+
+def _ask_for_hook(verdict: CallVerdict) -> Ask:
+    return Ask.of([f"a hook asks: {verdict.reason}"])
+
+
+def _add_hook_note(output: Output, verdict: CallVerdict) -> Output:
+    """Tell the model what hooks said before the call, and the input that they gave it."""
+    notes = [verdict.context] if verdict.context else []
+    metadata = output.metadata
+    if verdict.input is not None:
+        changed = msgspec.json.encode(verdict.input).decode()
+        notes.append(f"A hook of the user changed the input of this call to {shorten(changed, MAX_SHOWN_INPUT_CHARS)}")
+        metadata = {**(metadata or {}), "changed_input": verdict.input}
+    advice = "".join(f"\n\n{format_context(note)}" for note in notes)
+    return msgspec.structs.replace(output, advice=output.advice + advice, metadata=metadata) if advice else output
 
 
 def _fail(content: str, summary: str) -> Output:

@@ -6,6 +6,7 @@ The next action depends on the history alone, so that a turn killed at any point
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from kedge.agent.fallback import ModelChoice
 from kedge.agent.limits import RunLimits
 from kedge.agent.retry import ModelUnavailable, RetryPolicy
 from kedge.agent.step import ContextFull, StepRunner
-from kedge.agent.summary import PreparedStep, SummaryReason, summarize
+from kedge.agent.summary import PreparedStep, SummaryReason, SummaryRefused, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
 from kedge.agent.system_prompt import Role, build_system_prompt, load_prompt
 from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as_text
@@ -36,20 +37,24 @@ from kedge.agent.turn_state import (
     find_past_calls,
 )
 from kedge.config.rules import BadRule
-from kedge.config.schema import Config
+from kedge.config.schema import Config, HooksConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import drop_invalid_variables, with_safe_path
 from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
+from kedge.protocol.errors import KedgeError
 from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, text_of
+from kedge.protocol.runs import Mode
 from kedge.tools.permissions.describe import describe_permissions
-from kedge.tools.permissions.judge import Judge
+from kedge.tools.permissions.judge import Judge, effective_mode
 from kedge.tools.permissions.policy import read_grants
 from kedge.tools.port import Tool
 from kedge.tools.registry import select_tools
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
+
+    from kedge.agent.hooks.hooks import Hooks
 
 
 MAX_EMPTY_ANSWERS = 2  # in a row: the model is asked again once
@@ -64,6 +69,7 @@ class _TurnBase(msgspec.Struct, frozen=True, kw_only=True):
     models: TurnModels
     limits: RunLimits
     choice: ModelChoice
+    hooks: Hooks | None
 
 
 class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +95,13 @@ class AgentTurn:
     async def __call__(self, ctx: TurnContext) -> None:
         schema = ctx.options.output_schema  # compiled at the start: an invalid one is refused before any cost
         compiled = None if schema is None else await asyncio.to_thread(OutputSchema, schema)
-        await _Turn(self._deps, ctx, compiled).run()
+        turn = _Turn(self._deps, ctx, compiled)
+        try:
+            await turn.run()
+        except (TurnFailed, KedgeError) as error:
+            await turn.finish_hooks(error.text if isinstance(error, TurnFailed) else error.message)
+            raise
+        await turn.finish_hooks(None)
 
     async def prepare(self, ctx: TurnContext, history: list[Message]) -> PreparedStep:
         """Return the step that would come next, for a run that only summarizes."""
@@ -111,6 +123,9 @@ class _Turn:
 
     async def run(self) -> None:
         history = await self._ctx.history()
+        step = find_last_step(history, self._run_id)
+        if step is not None and step.results and (hooks := await self._get_hooks(history)) is not None:
+            await hooks.handle_earlier_results(history, step)
         while True:
             step = find_last_step(history, self._run_id)
             if step is not None and step.is_denied:
@@ -119,7 +134,10 @@ class _Turn:
                 if step is not None and step.open_calls:
                     await self._run_calls(step, history)
                 elif step is not None and not step.calls and self._is_answer(step, history):
-                    if not await self._ctx.join():
+                    hooks = await self._get_hooks(history)
+                    if hooks is not None and not await hooks.may_stop(history, step):
+                        await self._run_step(history, is_first=False)
+                    elif not await self._ctx.join():
                         return
                 else:
                     await self._run_step(history, is_first=step is None)
@@ -130,14 +148,27 @@ class _Turn:
                 self._setup = None
             history = await self._ctx.history()
 
+    async def finish_hooks(self, error: str | None) -> None:
+        """Run the hooks for the end of the run, and stop waiting for those that only observe."""
+        if self._base is None or (hooks := self._base.hooks) is None:
+            return
+        text = ""
+        if error is None:
+            step = find_last_step(await self._ctx.history(), self._run_id)
+            text = "" if step is None else step.text
+        await hooks.complete_run(error, text)
+        await hooks.close()
+
     async def prepare(self, history: list[Message]) -> PreparedStep:
         setup = await self._get_setup(history)
         request = self._build_request(setup, history)
-        return PreparedStep(setup.step_runner.endpoint, request, setup.keys, setup.retry, setup.scope.jobs)
+        hooks = await self._get_hooks(history)
+        return PreparedStep(setup.step_runner.endpoint, request, setup.keys, setup.retry, setup.scope.jobs, hooks)
 
     async def _run_calls(self, step: Step, history: list[Message]) -> None:
         setup = await self._get_setup(history)
         setup.scope.learn_history(history)
+        setup.scope.known_files.update(setup.surroundings.notes.list_edited(history))
         setup.scope.shown_instructions = setup.surroundings.list_digests() | find_shown_files(history)
         past_calls = find_past_calls(history, self._run_id)
         await setup.tool_runner.run(step, past_calls)
@@ -149,9 +180,15 @@ class _Turn:
             if await self._ctx.join():
                 history = await self._ctx.history()
         await setup.limits.check()
+        if (hooks := await self._get_hooks(history)) is not None:
+            await hooks.begin_session(history, self._deps.hook_sessions)
+            await hooks.submit_prompts(history)
         if is_nearly_full(history, setup.step_runner.endpoint.info, setup.scope.config.agent):
-            await self._summarize(history, "full")
+            with contextlib.suppress(SummaryRefused):  # there may be room for another step
+                await self._summarize(history, "full")
             history = await self._ctx.history()
+            if hooks is not None:
+                await hooks.begin_session(history, self._deps.hook_sessions)
         if not setup.step_runner.endpoint.info.is_tiny:
             await setup.surroundings.note_changes(history)
         messages = history
@@ -177,7 +214,7 @@ class _Turn:
 
     def _build_request(self, setup: _TurnSetup, history: Sequence[Message]) -> StepRequest:
         endpoint = setup.step_runner.endpoint
-        history = setup.surroundings.add_notes(history)
+        history = setup.surroundings.notes.add_to(history)
         return StepRequest(
             system=setup.system,
             history=history if self._schema is None else self._schema.add_corrections(history, self._run_id),
@@ -202,6 +239,27 @@ class _Turn:
         await self._ctx.append_event(
             "retry", error="the model's answer was empty", code="empty_answer", details=details
         )
+
+    async def _get_hooks(self, history: list[Message]) -> Hooks | None:
+        """Return the hooks with the session's notes, or None if none are configured."""
+        if (hooks := (await self._get_base()).hooks) is not None and hooks.notes is None:
+            hooks.notes = (await self._get_setup(history)).surroundings.notes
+        return hooks
+
+    def _create_hooks(self, config: Config) -> Hooks | None:
+        if config.hooks == HooksConfig():
+            return None
+        from kedge.agent.hooks.hooks import Hooks
+
+        ctx = self._ctx
+
+        def find_mode() -> Mode:
+            if self._judge is not None:
+                return self._judge.mode
+            run, chosen = ctx.run, ctx.options.mode
+            return effective_mode(config.permissions.mode, chosen, run.permissions, is_skipped=ctx.skips_permissions)
+
+        return Hooks(ctx, config, self._deps.environ, find_mode)
 
     async def _get_setup(self, history: list[Message]) -> _TurnSetup:
         if self._setup is None:
@@ -229,7 +287,15 @@ class _Turn:
             limits = RunLimits(ctx, config, deps.cost_questions)
             names = config.fallback_models if self._falls_back else ()
             choice = ModelChoice(ctx, models, keys, limits, names)
-            self._base = _TurnBase(env=env, config=config, keys=keys, models=models, limits=limits, choice=choice)
+            self._base = _TurnBase(
+                env=env,
+                config=config,
+                keys=keys,
+                models=models,
+                limits=limits,
+                choice=choice,
+                hooks=await asyncio.to_thread(self._create_hooks, config),
+            )
         return self._base
 
     async def _build_setup(self, history: list[Message]) -> _TurnSetup:
@@ -255,12 +321,14 @@ class _Turn:
         surroundings = await self._load_surroundings(scope, judge, tools, history)
         await base.models.report_other_effort(endpoint, has_tools=bool(tools))
         by_name = {tool.name: tool for tool in tools}
+        if base.hooks is not None:
+            base.hooks.model, base.hooks.notes = endpoint.name, surroundings.notes
         return _TurnSetup(
             system=self._build_system(surroundings, endpoint.info, has_tools=bool(tools)),
             surroundings=surroundings,
             tools=[describe_tool(tool) for tool in tools],
             scope=scope,
-            tool_runner=ToolRunner(ctx, scope, by_name, judge),
+            tool_runner=ToolRunner(ctx, scope, by_name, judge, base.hooks),
             callable_tools=by_name,
             step_runner=StepRunner(ctx, deps.models, endpoint, retry, base.keys),
             limits=base.limits,

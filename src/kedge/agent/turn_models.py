@@ -40,6 +40,7 @@ class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
     today: Callable[[], date]
     titles: Titles
     cost_questions: CostQuestions
+    hook_sessions: set[str]  # of which this server has run the SessionStart hooks
 
 
 class TurnModels:

@@ -104,6 +104,11 @@ def add_empty_answer_note(history: Sequence[Message]) -> list[Message]:
     return [*history, msgspec.structs.replace(history[-1], role="user", parts=[Text(_ASK_AGAIN)], model=None)]
 
 
+def read_call_input(call: ToolCall) -> dict[str, Any]:
+    """Return the input of a call with the tool's own parameter names; empty if it cannot be read."""
+    return correct_params(call.name, parse_tool_input(call.input) or {})
+
+
 class PastCall(NamedTuple):
     name: str
     input: object  # as the tool understands it; calls that are written differently can be the same

@@ -36,7 +36,8 @@ def file_for_scope(scope: Scope, paths: ConfigPaths, directory: Path) -> Path:
 def set_in_file(file: Path, key: str, value: Any) -> None:
     """Set one key of a file, which is created if needed. Raises `CannotSet` or `BadConfig`."""
     path, leaf = _find_leaf(key)
-    if (problem := leaf.find_problem(value)) is not None and not _depends_on_variables(leaf, value):
+    problem = next((why for _, why in find_problems(value, leaf)), None)
+    if problem is not None and not _depends_on_variables(leaf, value):
         raise CannotSet(f"{format_key(path)}: {problem}")
     _reject_secret(path, value)
     _change(file, lambda text: set_key(text, path, value))

@@ -32,7 +32,7 @@ def list_variables() -> dict[str, tuple[tuple[str, ...], Leaf]]:
     return {
         PREFIX + SEPARATOR.join(path).upper(): (path, leaf)
         for path, leaf in iter_leaves()
-        if "*" not in path and leaf.kind != "texts"
+        if "*" not in path and leaf.kind not in ("texts", "tables")
     }
 
 

@@ -2,7 +2,7 @@
 
 Later layers win: defaults, system, user, workspace files from the outermost to the innermost, variables. Tables are
 merged, values and lists replaced; a `command` or `url` of an MCP server replaces its whole table. Only
-`permissions.deny` and `sandbox.hidden` accumulate, so that no layer can undo what another forbids.
+`permissions.deny`, `sandbox.hidden` and hooks accumulate, so that no layer can undo what another forbids.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ msgspec.json.Decoder(Config)
 
 MAX_PROBLEMS = 100  # of one file; finding a similar key for each takes time
 ACCUMULATED = (("permissions", "deny"), ("sandbox", "hidden"))
+_NOT_EXPANDED = ("mcp", "hooks")
 OriginOf = Callable[[Key], "Origin"]
 WhyNot = Callable[[Key, Any], str | None]  # why a key with this value is ignored
 
@@ -170,8 +171,9 @@ class _Merge:
     def _check(self, document: Document, values: dict[str, Any]) -> dict[str, Any]:
         """Expand references and validate; return nothing if there are problems, which are recorded."""
         wrong: list[tuple[Key, str]] = []
-        servers = {name: each for name, each in values.items() if name == "mcp"}  # expanded when they are started
-        values = {name: each for name, each in values.items() if name != "mcp"}
+        # Servers are expanded when they are started; commands of hooks, by the shell.
+        servers = {name: each for name, each in values.items() if name in _NOT_EXPANDED}
+        values = {name: each for name, each in values.items() if name not in _NOT_EXPANDED}
         values = expand_references(values, self._env, (), lambda key, why: wrong.append((key, why))) | servers
         unset = {key for key, _ in wrong}
         wrong += islice(((key, why) for key, why in find_problems(values) if key not in unset), MAX_PROBLEMS)
@@ -220,8 +222,9 @@ class _Merge:
                     inner = into[name] = {}
                 self._merge(cast("dict[str, Any]", value), cast("dict[str, Any]", inner), key, origin_of)
                 continue
-            if key in ACCUMULATED:
-                value = list(dict.fromkeys([*into.get(name, []), *value]))
+            if key in ACCUMULATED or (key[0] == "hooks" and len(key) == 2):
+                known: list[Any] = into.get(name, [])
+                value = [*known, *(each for each in _without_repeats(value) if each not in known)]
             self._forget(key)
             into[name] = value
             self._origins[key] = origin_of(key)
@@ -234,6 +237,10 @@ class _Merge:
 
 def _why_reference_ignored(_: Key, value: Any) -> str | None:
     return REFERS if has_references(value) else None
+
+
+def _without_repeats(values: list[Any]) -> list[Any]:
+    return [each for index, each in enumerate(values) if each not in values[:index]]
 
 
 def _nest(path: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ SandboxMode = Literal["off", "auto", "landlock", "bubblewrap"]
 ANYONE = {"untrusted": "yes"}  # harmless from any file
 STRICTER = {"untrusted": "stricter"}  # an untrusted file may only make it stricter
 RULES = {"rules": True}  # each element is a permission rule
+REGEX = {"regex": True}  # a regular expression
 
 # Defaults of agent.max_wait_s: with a person who can be asked and can cancel the run, and without one.
 ATTENDED_WAIT_S = 6 * 3600.0
@@ -228,6 +229,68 @@ class McpServerConfig(_Table, frozen=True, kw_only=True):
         return f"McpServerConfig({'process' if self.url is None else 'address'})"  # the rest may have secrets
 
 
+class HookConfig(_Table, frozen=True, kw_only=True):
+    """A command that runs at an event."""
+
+    command: Annotated[str, Meta(description="command line for the shell; gets the event as JSON on standard input")]
+    matcher: Annotated[
+        str,
+        Meta(
+            description="names that it is for, joined by `|`, or a regular expression; empty: all. For events of tools"
+            " these are tools, for `SessionStart`, `PreCompact` and `Notification` the kinds of these events",
+            extra=REGEX,
+        ),
+    ] = ""
+    timeout_s: Annotated[
+        Annotated[float, Meta(gt=0, le=600)], Meta(description="seconds after which the command is ended")
+    ] = 60.0
+    on_failure: Annotated[
+        Literal["ignore", "block"],
+        Meta(description="what a command that fails or takes too long means: nothing, or the same as exit code 2"),
+    ] = "ignore"
+
+
+Hooks = tuple[HookConfig, ...]
+
+
+class HooksConfig(_Table, frozen=True, kw_only=True):
+    """Commands of the user that run at events, and may decide."""
+
+    session_start: Annotated[
+        Hooks, Meta(description="hooks before the first step of a session, or of its first run in a server")
+    ] = msgspec.field(default=(), name="SessionStart")
+    user_prompt_submit: Annotated[Hooks, Meta(description="hooks before a prompt is sent to the model")] = (
+        msgspec.field(default=(), name="UserPromptSubmit")
+    )
+    pre_tool_use: Annotated[Hooks, Meta(description="hooks before each tool call; they may deny or change it")] = (
+        msgspec.field(default=(), name="PreToolUse")
+    )
+    permission_request: Annotated[
+        Hooks, Meta(description="hooks before a person is asked; they may answer instead")
+    ] = msgspec.field(default=(), name="PermissionRequest")
+    post_tool_use: Annotated[Hooks, Meta(description="hooks after each tool call that worked")] = msgspec.field(
+        default=(), name="PostToolUse"
+    )
+    post_tool_use_failure: Annotated[Hooks, Meta(description="hooks after each tool call that failed")] = msgspec.field(
+        default=(), name="PostToolUseFailure"
+    )
+    stop: Annotated[Hooks, Meta(description="hooks after the answer; they may let the run go on")] = msgspec.field(
+        default=(), name="Stop"
+    )
+    subagent_stop: Annotated[Hooks, Meta(description="the same for sub-agents")] = msgspec.field(
+        default=(), name="SubagentStop"
+    )
+    run_complete: Annotated[Hooks, Meta(description="hooks when a run has completed or failed")] = msgspec.field(
+        default=(), name="RunComplete"
+    )
+    pre_compact: Annotated[Hooks, Meta(description="hooks before the conversation is summarized")] = msgspec.field(
+        default=(), name="PreCompact"
+    )
+    notification: Annotated[Hooks, Meta(description="hooks when a person is asked")] = msgspec.field(
+        default=(), name="Notification"
+    )
+
+
 class FetchConfig(_Table, frozen=True, kw_only=True):
     """What may be fetched from the web."""
 
@@ -289,6 +352,7 @@ class Config(_Table, frozen=True, kw_only=True):
     mcp: Annotated[
         dict[str, McpServerConfig], Meta(description="MCP servers by name; `${NAME}` is expanded as a server starts")
     ] = {}
+    hooks: Annotated[HooksConfig, Meta(description="commands that run at events")] = HooksConfig()
     fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
     catalog: Annotated[CatalogConfig, Meta(description="the catalog of known models")] = CatalogConfig()
     files: Annotated[FilesConfig, Meta(description="file versions stored for undo")] = FilesConfig()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast, get_args
 
@@ -16,7 +17,7 @@ from kedge.config.rules import BadRule, read_rule
 from kedge.config.schema import Config, SandboxMode, WireName
 from kedge.protocol.runs import EFFORTS, MODES
 
-Kind = Literal["text", "whole", "number", "switch", "choice", "texts", "anything"]
+Kind = Literal["text", "whole", "number", "switch", "choice", "texts", "tables", "anything"]
 Untrusted = Literal["no", "yes", "stricter"]
 # msgspec does not keep the order of the literals.
 _CHOICES: tuple[tuple[str, ...], ...] = (MODES, EFFORTS, get_args(WireName), get_args(SandboxMode))
@@ -32,6 +33,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     untrusted: Untrusted = "no"
     choices: tuple[str, ...] = ()
     has_rules: bool = False  # each element is a permission rule
+    is_regex: bool = False
+    each: Table | None = None  # of a list of tables
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
@@ -46,6 +49,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
                 return "true or false"
             case "texts":
                 return "a list of strings"
+            case "tables":
+                return "a list of tables"
             case "choice":
                 return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
             case "anything":
@@ -57,6 +62,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_problem(self, value: Any) -> str | None:
         if self._is_valid(value):
+            if self.is_regex:
+                return _find_bad_regex(value)
             return _find_bad_rule(value) if self.has_rules else None
         near = difflib.get_close_matches(value, self.choices, 1) if isinstance(value, str) else []
         hint = f'; did you mean "{near[0]}"?' if near else ""
@@ -70,6 +77,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
                 return isinstance(value, bool)
             case "texts":
                 return isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
+            case "tables":
+                return isinstance(value, list) and all(isinstance(each, dict) for each in cast("list[Any]", value))
             case "choice":
                 return value in self.choices
             case "anything":
@@ -93,6 +102,7 @@ class Table(msgspec.Struct, frozen=True):
 
     fields: dict[str, Node]
     description: str = ""
+    required: tuple[str, ...] = ()
 
 
 class OpenTable(msgspec.Struct, frozen=True):
@@ -128,6 +138,9 @@ def find_node(path: Sequence[str | int]) -> Node | None:
     """Return the node at a key, or None. Below a key of kind "anything", that key itself is returned."""
     node: Node | None = schema_tree()
     for name in path:
+        if isinstance(node, Leaf) and node.each is not None and isinstance(name, int):
+            node = node.each
+            continue
         match node:
             case Table(fields=fields):
                 node = fields.get(str(name))
@@ -146,12 +159,18 @@ def find_problems(value: Any, node: Node | None = None, path: Key = ()) -> Itera
         case Leaf() as leaf:
             if (problem := leaf.find_problem(value)) is not None:
                 yield path, problem
+            elif leaf.each is not None:
+                for index, inner in enumerate(cast("list[Any]", value)):
+                    yield from find_problems(inner, leaf.each, (*path, index))
         case _ if not isinstance(value, dict):
             yield path, f"expected a table, not {describe_value(value)}"
         case OpenTable(each=each):
             for name, inner in cast("dict[str, Any]", value).items():
                 yield from find_problems(inner, each, (*path, name))
-        case Table(fields=fields):
+        case Table(fields=fields, required=required):
+            for name in required:
+                if name not in value:
+                    yield path, f"needs {name}"
             for name, inner in cast("dict[str, Any]", value).items():
                 if name in fields:
                     yield from find_problems(inner, fields[name], (*path, name))
@@ -199,6 +218,14 @@ def _find_bad_rule(rules: list[str]) -> str | None:
     return None
 
 
+def _find_bad_regex(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"is not a regular expression: {error}"
+    return None
+
+
 def _is_json(value: Any) -> bool:
     match value:
         case list():
@@ -212,7 +239,13 @@ def _is_json(value: Any) -> bool:
 
 
 def _build(
-    type: inspect.Type, description: str, default: Any, untrusted: Untrusted, *, has_rules: bool = False
+    type: inspect.Type,
+    description: str,
+    default: Any,
+    untrusted: Untrusted,
+    *,
+    has_rules: bool = False,
+    is_regex: bool = False,
 ) -> Node:
     def leaf(kind: Kind, **more: Any) -> Leaf:
         return Leaf(kind=kind, description=description, default=default, untrusted=untrusted, **more)
@@ -227,14 +260,20 @@ def _build(
                 default,
                 marks.get("untrusted", untrusted),
                 has_rules=marks.get("rules", has_rules),
+                is_regex=marks.get("regex", is_regex),
             )
         case inspect.UnionType(types=[inner, inspect.NoneType()]):
             return _build(inner, description, default, untrusted)
         case inspect.StructType(cls=cls, fields=fields):
             text = description or (cls.__doc__ or "").strip()
-            return Table({f.name: _build(f.type, "", f.default, "no") for f in fields}, text)
+            required = tuple(f.encode_name for f in fields if f.required)
+            return Table({f.encode_name: _build(f.type, "", f.default, "no") for f in fields}, text, required)
         case inspect.DictType(value_type=each):
             return OpenTable(_build(each, description, None, untrusted), description)
+        case inspect.VarTupleType(item_type=inspect.StructType() as struct):
+            each = _build(struct, "", None, "no")
+            assert isinstance(each, Table)
+            return leaf("tables", each=each)
         case inspect.VarTupleType(item_type=inspect.StrType()):
             return leaf("texts", has_rules=has_rules)
         case inspect.LiteralType(values=values):
@@ -251,6 +290,6 @@ def _build(
         case inspect.AnyType():
             return leaf("anything")
         case inspect.StrType():
-            return leaf("text")
+            return leaf("text", is_regex=is_regex)
         case _:
             raise NotImplementedError(f"a configuration cannot contain {type}")

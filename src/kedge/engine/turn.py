@@ -296,9 +296,9 @@ class TurnContext:
         """Return the session's notes for the model by the message that each is sent with, oldest first."""
         return await retry_store(lambda: self._store.notes(self._claim.session_id))
 
-    async def add_note(self, message_id: str, body: bytes) -> None:
+    async def set_note(self, message_id: str, body: bytes) -> None:
         self._turn_writer.check_claim()
-        await retry_store(lambda: self._store.add_note(self._claim, message_id, body))
+        await retry_store(lambda: self._store.set_note(self._claim, message_id, body))
 
     async def retitle(self, expected: str, title: str) -> bool:
         """Rename the session if its title is still `expected`; returns whether it was. Also works after the turn."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from kedge.config.schema import PermissionsConfig
 from kedge.protocol.runs import Mode, Permissions, RunOptions
-from kedge.tools.permissions.judge import Hook, Judge
+from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import Decision
 from kedge.tools.port import Access, AccessKind
 
@@ -51,7 +51,6 @@ class Bench:
         grants: Sequence[str] = (),
         permissions: Permissions = "ask",
         is_skipped: bool = False,
-        hook: Hook | None = None,
         unapproved: Literal["sandbox", "ask"] = "sandbox",
         env: Mapping[str, str] | None = None,
     ) -> Judge:
@@ -64,7 +63,6 @@ class Bench:
             home=str(self.home),
             grants=grants,
             is_skipped=is_skipped,
-            hook=hook,
             env=env,
         )
 

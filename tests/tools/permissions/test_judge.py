@@ -8,7 +8,7 @@ import pytest
 
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import effective_mode
-from kedge.tools.permissions.policy import Allow, Deny
+from kedge.tools.permissions.policy import Deny
 from tests.tools.permissions.bench import Bench
 
 MODES: list[tuple[Mode, str, str, str, str, str]] = [
@@ -119,17 +119,6 @@ def test_yolo_comes_before_deny_and_deny_before_allow(bench: Bench) -> None:
     assert bench.path_outcome(judge, "write", "write", bench.workspace / "src/main.py") == "deny"
     assert bench.outcome(judge, "echo x > src/main.py") == "deny"
     assert bench.outcome(bench.judge("yolo", deny=deny), "git push origin") == "allow"
-
-
-def test_a_hook_decides_before_grants_and_after_rules(bench: Bench) -> None:
-    no, yes = Deny(why="the hook says no"), Allow(why="the hook says yes", by="hook")
-    assert bench.outcome(bench.judge(hook=lambda tool, access: no), "ls") == "deny"
-    assert bench.outcome(bench.judge(hook=lambda tool, access: no, grants=["bash(make)"]), "make") == "deny"
-    assert bench.outcome(bench.judge(allow=["bash(make)"], hook=lambda tool, access: no), "make") == "allow"
-    assert bench.outcome(bench.judge(hook=lambda tool, access: yes), "make") == "allow"
-    assert bench.outcome(bench.judge(deny=["bash(make)"], hook=lambda tool, access: yes), "make") == "deny"
-    assert bench.outcome(bench.judge("plan", hook=lambda tool, access: yes), "make") == "deny"
-    assert bench.outcome(bench.judge(hook=lambda tool, access: None), "make") == "ask"
 
 
 def test_rules_for_urls_and_other_tools(bench: Bench) -> None:

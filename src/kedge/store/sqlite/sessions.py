@@ -158,11 +158,11 @@ def surroundings(db: sqlite3.Connection, session_id: str) -> bytes | None:
     return None if row is None else row["body"]
 
 
-def add_note(tx: Transaction, claim: Claim, message_id: str, body: bytes) -> None:
-    """Add a note for the model to a message that has none."""
+def set_note(tx: Transaction, claim: Claim, message_id: str, body: bytes) -> None:
+    """Set the note of a message, in place of the one that it has."""
     claimed_run(tx, claim)
     tx.execute(
-        "UPDATE messages SET note = ? WHERE id = ? AND session_id = ? AND note IS NULL",
+        "UPDATE messages SET note = ? WHERE id = ? AND session_id = ?",
         *(body, message_id, claim.session_id),
     )
 

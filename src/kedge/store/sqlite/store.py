@@ -290,8 +290,8 @@ class SqliteStore:
     async def tools(self, session_id: str) -> bytes | None:
         return await self._readers.read(sessions.tools, session_id)
 
-    async def add_note(self, claim: Claim, message_id: str, body: bytes) -> None:
-        await self._writer.write("add_note", sessions.add_note, claim, message_id, body)
+    async def set_note(self, claim: Claim, message_id: str, body: bytes) -> None:
+        await self._writer.write("set_note", sessions.set_note, claim, message_id, body)
 
     async def notes(self, session_id: str) -> dict[str, bytes]:
         return await self._readers.read(sessions.notes, session_id)

@@ -1,7 +1,8 @@
 """Decide about each access of a tool call: allow it, ask the user, or deny it.
 
-In this order: yolo allows, deny rules deny, allow rules allow, a hook decides, the session's grants allow, harmless
-accesses are allowed, and the user is asked about the rest. Mode `plan` comes first: it denies all changes.
+In this order: yolo allows, deny rules deny, allow rules allow, the session's grants allow, harmless accesses are
+allowed, and the user is asked about the rest. Mode `plan` comes first: it denies all changes. Hooks come before (they
+may deny a call in every mode) and after it (they may answer for the user): see `agent/hooks`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,6 @@ from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Deny,
 from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Access
 from kedge.tools.process.spawn import find_shell
-
-# The decision of a user's own program; None leaves it to the others.
-Hook = Callable[[str, Access], Allow | Deny | None]
 
 
 def effective_mode(configured: Mode, chosen: Mode | None, permissions: Permissions, *, is_skipped: bool) -> Mode:
@@ -48,7 +46,6 @@ class Judge:
         home: str | None = None,
         grants: Sequence[str] = (),
         is_skipped: bool = False,
-        hook: Hook | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.mode: Mode = effective_mode(config.mode, options.mode, permissions, is_skipped=is_skipped)
@@ -56,7 +53,6 @@ class Judge:
         self.deny = [self._parse(rule) for rule in (*config.deny, *options.deny)]
         self.allow = [self._parse(rule) for rule in (*config.allow, *options.allow)]
         self.grants: list[Rule] = []  # what the user allowed for the session
-        self._hook = hook
         self.uses_sandbox = config.unapproved == "sandbox"  # for commands that were not approved
         self._env = os.environ if env is None else env
         self.grant(grants)
@@ -108,18 +104,10 @@ class Judge:
             return Allow(why="the mode is yolo", by="yolo")
         policy = Policy(self._roots, tool, self.mode, self.deny, self.allow, self.grants)
         if access.kind == "execute" and tool == "bash":
-            decision = check_command(
+            return check_command(
                 policy, access.subject, self._start(access), self._shell(access), unsandboxed=access.unsandboxed
             )
-        else:
-            decision = _make_decision(_check(policy, access), access)
-        if isinstance(decision, Deny):
-            return decision
-        if self._hook is not None and not (isinstance(decision, Allow) and decision.by == "rule"):
-            hooked = self._hook(tool, access)
-            if isinstance(hooked, Deny) or (hooked is not None and self.mode != "plan"):
-                return hooked
-        return decision
+        return _make_decision(_check(policy, access), access)
 
     def _shell(self, access: Access) -> Shell:
         has_sandbox = access.can_sandbox and (self.uses_sandbox or self.mode == "plan")

@@ -63,7 +63,7 @@ _NEVER = names(
 
 class Allow(msgspec.Struct, frozen=True, kw_only=True):
     why: str
-    by: Literal["yolo", "rule", "hook", "grant", "mode", "sandbox", "default"] = "default"  # default: needs no approval
+    by: Literal["yolo", "rule", "grant", "mode", "sandbox", "default"] = "default"  # default: needs no approval
     run_as: RunAs = "approved"
     readable: tuple[str, ...] = ()  # paths outside the workspace that a sandboxed command may read
 
@@ -110,7 +110,7 @@ class Deny(msgspec.Struct, frozen=True, kw_only=True):
     """The call gets an error result; the model may go on without it."""
 
     why: str  # for the model: the reason, and what to do instead
-    by: Literal["rule", "mode", "hook"] = "mode"
+    by: Literal["rule", "mode"] = "mode"
     rule: str | None = None
     others: str = ""  # for the model: a sentence about the parts of a command line that would be allowed
 

@@ -25,6 +25,8 @@ MARK = "KEDGE_PROCESS"
 _WAITING = "waiting"
 # /bin/sh starts in about a millisecond. Its standard input is the gate, then /dev/null.
 _GATE = f'IFS= read -r {MARK} || exit 125; export {MARK}; exec "$@" </dev/null'
+# Here the rest of what comes through the gate is the command's input: the shell reads no byte behind the line.
+_GATE_WITH_INPUT = f'IFS= read -r {MARK} || exit 125; export {MARK}; exec "$@"'
 _SH = "/bin/sh"
 BASHES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 PIECE = 64 * 1024  # bytes of output read at once
@@ -42,7 +44,11 @@ class Process(Protocol):
     async def forget(self) -> None: ...  # remove the record of an ended group; works after the turn, too
 
 
-class CommandContext(Protocol):
+class ProcessRecorder(Protocol):
+    async def record_process(self, pid: int) -> Process: ...
+
+
+class CommandContext(ProcessRecorder, Protocol):
     """The parts of a `ToolContext` that commands and jobs use."""
 
     @property
@@ -53,7 +59,6 @@ class CommandContext(Protocol):
     def session_id(self) -> str: ...
     @property
     def run_id(self) -> str: ...
-    async def record_process(self, pid: int) -> Process: ...
 
 
 class Child(Protocol):
@@ -128,6 +133,65 @@ async def _start(
             os.write(gate_w, f"{record.mark}\n".encode())
         failpoints.hit("command.released")
         return SpawnedCommand(child, record, output, pipe, temporary)
+
+
+class CommandWithInput(NamedTuple):
+    child: Child
+    record: Process
+    outputs: tuple[asyncio.StreamReader, asyncio.StreamReader]  # standard output and standard error
+    pipes: tuple[asyncio.ReadTransport, asyncio.ReadTransport]
+    writer: _Writer
+
+    def close(self) -> None:
+        """Close the pipes, also if the command has not read its input."""
+        for pipe in self.pipes:
+            pipe.close()
+        self.writer.abort()
+
+
+class _Writer(asyncio.BaseProtocol):
+    _transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def start_with_input(
+    ctx: ProcessRecorder, command: str, directory: Path, env: Mapping[str, str], data: bytes
+) -> CommandWithInput:
+    """Start a command of the user in its own recorded process group, with `data` as its input. Raises ToolError."""
+    with contextlib.ExitStack() as ends:
+        input_r, input_w = _make_pipe(ends)
+        (stdout_r, stdout_w), (stderr_r, stderr_w) = _make_pipe(ends), _make_pipe(ends)
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *(_SH, "-c", _GATE_WITH_INPUT, _SH, find_shell(env, directory), "-c", command),
+                stdin=input_r,
+                stdout=stdout_w,
+                stderr=stderr_w,
+                cwd=directory,
+                env={**env, MARK: _WAITING},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise ToolError(f"The command could not be started in {directory} ({error}).") from error
+        failpoints.hit("hook.spawned")
+        record = await ctx.record_process(child.pid)
+        failpoints.hit("hook.recorded")
+        (stdout, out_pipe), (stderr, err_pipe) = [await _make_reader(os.dup(each)) for each in (stdout_r, stderr_r)]
+        file = os.fdopen(os.dup(input_w), "wb", buffering=0)
+        transport, writer = await asyncio.get_running_loop().connect_write_pipe(_Writer, file)
+        transport.write(f"{record.mark}\n".encode() + data)
+        transport.close()  # after the data
+        return CommandWithInput(child, record, (stdout, stderr), (out_pipe, err_pipe), writer)
 
 
 async def _start_waiting(

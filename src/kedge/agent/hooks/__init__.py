@@ -1,0 +1,1 @@
+"""Hooks: commands of the user that run at events. Imported only if some are configured."""
