@@ -14,6 +14,7 @@ from kedge.tui import api
 from kedge.tui.editor.draft import Draft
 from kedge.tui.state.blocks import CallBlock
 from tests.e2e.home import Home, asking
+from tests.tui.editor.test_clipboard import PNG
 from tests.tui.ui_driver import kedge
 
 
@@ -27,6 +28,14 @@ async def test_an_empty_session_says_where_one_is_and_how_to_begin(served: Home,
         await ui.submit(asking(text="**bold** words"))
         await ui.shows("bold words", "11 tokens")
         assert "Command palette" not in ui.text
+
+
+async def test_an_attached_image_has_the_name_of_its_file(served: Home, tmp_path: Path) -> None:
+    for name in ("shot.png", "second shot.png"):
+        (tmp_path / name).write_bytes(PNG)
+    async with kedge(tmp_path, (100, 30)) as ui:
+        await ui.submit(f'compare @shot.png with @"second shot.png" {asking(text="SEEN")}')
+        await ui.shows("SEEN", "▣ shot.png", "▣ second shot.png")
 
 
 async def test_a_refused_prompt_is_back_in_the_editor(served: Home, tmp_path: Path) -> None:

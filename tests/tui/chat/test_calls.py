@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kedge.protocol.runs import Usage
 from kedge.tui.chat.calls import ViewOptions, get_call_text
 from kedge.tui.chat.pieces import make_pieces
-from kedge.tui.state.blocks import CallBlock, CallState, TextBlock
+from kedge.tui.state.blocks import CallBlock, CallState, EndBlock, PromptBlock, TextBlock
 from tests.tui.chat.support import EDIT, PALETTE, TODOS, call, texts
 
 
@@ -128,7 +129,20 @@ def test_a_sub_agent_shows_its_last_calls_and_all_of_them_unfolded() -> None:
     assert seen(running) == ["● agent Look", *(f"  │ ✓ ls d{i}  0 lines" for i in range(2, 6))]
     done = call("agent", '{"title": "Look"}', output="Found it.", child=child)
     assert seen(done) == ["✓ agent Look  6 calls", "  Found it."]
-    assert seen(done, is_unfolded=True)[1:3] == ["  │ Hello.", "  │ ✓ ls d0  0 lines"]
+    assert seen(done, is_unfolded=True)[1:4] == ["  │ Hello.", "  │", "  │ ✓ ls d0  0 lines"]
+
+
+@pytest.mark.parametrize("title", ["", '"title": "Look", '])
+def test_an_unfolded_sub_agent_shows_its_prompt_and_its_report_once(title: str) -> None:
+    child = (
+        PromptBlock(key="p", text="Look around"),
+        call("ls", '{"path": "bay"}', key="l"),
+        TextBlock(key="w", text="Found it.\n"),
+        EndBlock(key="e", reason="end_turn", model="m", usage=Usage()),
+    )
+    done = call("agent", f'{{{title}"prompt": "Look around"}}', output="Found it.", child=child)
+    shown = "\n".join(seen(done, is_unfolded=True))
+    assert shown.count("Look around") == shown.count("Found it.") == shown.count("ls bay") == 1
 
 
 def test_the_header_names_images_jobs_and_pending_permissions() -> None:

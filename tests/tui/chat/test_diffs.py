@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 
 from kedge.tui.chat.diffs import DiffView, draw_diff, parse_diff
 from kedge.tui.chat.lines import width_of
+from kedge.tui.chat.word_changes import ChangedLine, find_word_changes
 from tests.tui.chat.support import DIFF, PALETTE, texts
 
 FILES = st.lists(st.sampled_from(["a", "b", "--- x", "+++ y", "@@ -1 +1 @@", "", "def f():", "漢"]), max_size=12)
@@ -64,6 +67,81 @@ def test_every_line_of_a_diff_is_there_and_fits(old: list[str], new: list[str], 
             line[1:] for line in text.split("\n")[2:] if line.startswith("+")
         ]
     assert all(width_of(line) == width for line in draw_diff(text, width, PALETTE, split=is_split))
+
+
+def marked(old: str, new: str) -> list[str]:
+    """Return the texts with the changed words in brackets."""
+    lines = [ChangedLine(0, "removed", old), ChangedLine(1, "added", new)]
+    found = find_word_changes(lines)
+    drawn: list[str] = []
+    for line in lines:
+        text = line.text
+        for start, end in reversed(found.get(line.at, [])):
+            text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+        drawn.append(text)
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    return depth", "    return depth[ * 7]"),
+        ("a = [1] + b", "a = [2] + b"),
+        ("call(one)", "call(one[, two])"),
+        ("[first second] third fourth", "[neither] third fourth"),
+        ("漢字 は [x]", "漢字 は [y]"),
+    ],
+)
+def test_the_words_that_changed_in_a_line_are_marked(old: str, new: str) -> None:
+    plain = [each.replace("[", "").replace("]", "") for each in (old, new)]
+    assert marked(*plain) == [old, new]
+
+
+def test_lines_that_have_nothing_in_common_are_not_marked() -> None:
+    assert marked("import os", "def first(a, b, c): pass") == ["import os", "def first(a, b, c): pass"]
+
+
+def test_a_line_is_compared_with_the_one_that_it_became() -> None:
+    found = find_word_changes(
+        [
+            ChangedLine(3, "removed", "    return depth"),
+            ChangedLine(4, "added", "    # a remark about something else"),
+            ChangedLine(5, "added", "    return depth * 7"),
+        ]
+    )
+    assert (found.get(4), found[5]) == (None, [(16, 20)])
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_changed_words_have_another_background(is_split: bool) -> None:
+    text = "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-one two three\n+one four three\n"
+    grounds = {
+        segment.text: segment.style.bgcolor
+        for line in draw_diff(text, 80, PALETTE, split=is_split)
+        for segment in line
+        if segment.style
+    }
+    assert grounds["two"] not in (None, grounds["one "])
+    assert grounds["four"] not in (None, grounds["two"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["word " * 90, "(" * 450, "x = f(a, b); " * 30, "a b " * 5000])
+def test_a_large_diff_is_compared_in_bounded_time(line: str) -> None:
+    count = 4000
+    changed = [ChangedLine(i, "removed" if i < count else "added", f"{i} {line} {i}") for i in range(2 * count)]
+    begun = time.process_time()
+    find_word_changes(changed)
+    assert time.process_time() - begun < 2  # 0.2 s where nothing else runs
+
+
+@given(st.lists(st.tuples(st.sampled_from(["removed", "added"]), st.text("ab (漢", max_size=12)), max_size=12))
+def test_marked_ranges_are_within_their_lines_and_ascend(lines: list[tuple[str, str]]) -> None:
+    changed = [ChangedLine(index, kind, text) for index, (kind, text) in enumerate(lines)]
+    for index, spans in find_word_changes(changed).items():
+        edges = [edge for span in spans for edge in span]
+        assert edges == sorted(set(edges))
+        assert not edges or (edges[0] >= 0 and edges[-1] <= len(changed[index].text))
 
 
 class Viewer(App[None]):

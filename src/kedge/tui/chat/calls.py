@@ -17,7 +17,7 @@ from kedge.tui.chat.diffs import MIN_SPLIT, draw_counts, draw_diff
 from kedge.tui.chat.lines import Line, chop, indent, truncate, wrap
 from kedge.tui.chat.palette import Palette
 from kedge.tui.formats import TASK_MARKS
-from kedge.tui.state.blocks import Block, CallBlock
+from kedge.tui.state.blocks import Block, CallBlock, EndBlock, PromptBlock, TextBlock
 
 FOLDED_OUTPUT = 10  # lines of a command's output
 FOLDED_DIFF = 20
@@ -139,7 +139,7 @@ def _draw_body(
     elif call.name == "todos":
         lines += _draw_todos(call, given, width, palette)
     elif call.name == "agent":
-        lines += _draw_agent(call, view, width, palette, draw_child)
+        lines += _draw_agent(call, given, view, width, palette, draw_child)
     elif call.name in ("bash", "job_output"):
         lines += draw_last_lines(call.output, output_limit, width, palette.muted, palette)
     elif is_open or call.name not in _QUIET:
@@ -167,17 +167,29 @@ def _draw_todos(call: CallBlock, given: Json, width: int, palette: Palette) -> l
     return lines
 
 
-def _draw_agent(call: CallBlock, view: ViewOptions, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
-    children = [block for block in call.child if view.is_unfolded or isinstance(block, CallBlock)]
-    if not view.is_unfolded:
-        children = children[-FOLDED_CHILDREN:] if call.state == "running" else []
+def _draw_agent(
+    call: CallBlock, given: Json, view: ViewOptions, width: int, palette: Palette, draw_child: DrawChild
+) -> list[Line]:
+    """Draw the work of a sub-agent. Its prompt and its report are drawn once: both are in its session, too."""
+    output = call.output
+    if view.is_unfolded:
+        known = EndBlock if read_text(given, "title") else PromptBlock | EndBlock  # without a title: in the header
+        children: list[Block] = [block for block in call.child if not isinstance(block, known)]
+        if any(isinstance(block, TextBlock) and block.text.strip() == output.strip() for block in children):
+            output = ""
+    else:
+        calls = [block for block in call.child if isinstance(block, CallBlock)]
+        children = [*calls[-FOLDED_CHILDREN:]] if call.state == "running" else []
     lines: list[Line] = []
-    for block in children:
+    bar: Line = [Segment("│ ", palette.muted)]
+    for before, block in zip([None, *children], children, strict=False):
         drawn = draw_child(block, max(1, width - 2), palette)
-        lines += indent(drawn if view.is_unfolded else drawn[:1], [Segment("│ ", palette.muted)])
+        if before is not None and not (isinstance(before, CallBlock) and isinstance(block, CallBlock)):
+            lines.append(bar)
+        lines += indent(drawn if view.is_unfolded else drawn[:1], bar)
     limit = MAX_LINES if view.is_unfolded else FOLDED_OTHER
     lines = lines if len(lines) <= MAX_LINES else [draw_more(len(lines) - MAX_LINES, palette), *lines[-MAX_LINES:]]
-    return lines + draw_first_lines(call.output, limit, width, palette.muted, palette)
+    return lines + draw_first_lines(output, limit, width, palette.muted, palette)
 
 
 def get_call_text(call: CallBlock) -> str:

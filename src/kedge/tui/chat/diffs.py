@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import groupby, zip_longest
+from itertools import groupby, pairwise, zip_longest
 from typing import Literal, NamedTuple
 
 from rich.segment import Segment
@@ -18,6 +18,7 @@ from kedge.protocol.text_safety import visible
 from kedge.tui.chat.code import highlight_file
 from kedge.tui.chat.lines import Line, blank, chop, make_strip, make_strips
 from kedge.tui.chat.palette import Palette, get_palette
+from kedge.tui.chat.word_changes import ChangedLine, Spans, find_word_changes
 
 RowKind = Literal["same", "added", "removed", "gap"]
 
@@ -120,6 +121,7 @@ def _read_path(line: str) -> str:
 
 MIN_SPLIT = 120  # columns needed for two files side by side
 
+_CHANGED = ("removed", "added")
 _MARKS = {"same": " ", "added": "+", "removed": "-", "gap": " "}
 
 
@@ -146,6 +148,8 @@ class _FileDiff:
         self._palette = palette
         self._old = self._highlight("removed")
         self._new = self._highlight("added")
+        changed = [ChangedLine(i, row.kind, row.text) for i, row in enumerate(diff.rows) if row.kind in _CHANGED]
+        self._words = find_word_changes(changed)
         numbers = [number for row in diff.rows for number in (row.old, row.new) if number is not None]
         self._digits = max(3, len(str(max(numbers, default=0))))
 
@@ -174,15 +178,17 @@ class _FileDiff:
         if row.kind == "gap":
             mark = row.text or "⋯"
             return [list(make_strip([Segment(f"{' ' * self._digits} {mark}", palette.muted)], width))]
-        fill, ink = Style.null(), palette.muted
+        fill, ink, word = Style.null(), palette.muted, Style.null()
         if row.kind == "added":
-            fill, ink = palette.added, palette.success
+            fill, ink, word = palette.added, palette.success, palette.added_word
         elif row.kind == "removed":
-            fill, ink = palette.removed, palette.error
+            fill, ink, word = palette.removed, palette.error, palette.removed_word
         head = Segment(f"{number if number is not None else '':>{self._digits}} {_MARKS[row.kind]} ", ink + fill)
         rest = Segment(" " * len(head.text), ink + fill)
         code = (self._old if row.kind == "removed" else self._new)[index]
         painted = [Segment(text, (style or palette.text) + fill) for text, style, _ in code]
+        if spans := self._words.get(index):
+            painted = _mark_words(painted, spans, word)
         lines = chop(painted, max(1, width - len(head.text)))
         return [list(make_strip([rest if i else head, *each], width, fill)) for i, each in enumerate(lines)]
 
@@ -193,6 +199,21 @@ class _FileDiff:
             return {}
         lines = highlight_file("\n".join(row.text for _, row in seen), self._diff.path, self._palette)
         return {index: line for (index, _), line in zip(seen, lines, strict=True)}
+
+
+def _mark_words(line: Line, spans: Spans, style: Style) -> Line:
+    """Add a style to ranges of characters, which ascend."""
+    marked: Line = []
+    at = 0
+    for text, own, _ in line:
+        cuts = {0, len(text)}
+        cuts |= {edge - at for span in spans for edge in span if 0 < edge - at < len(text)}
+        edges = sorted(cuts)
+        for start, end in pairwise(edges):
+            is_changed = any(first <= at + start < last for first, last in spans)
+            marked.append(Segment(text[start:end], (own or Style.null()) + style if is_changed else own))
+        at += len(text)
+    return marked
 
 
 class DiffView(ScrollView, can_focus=True):

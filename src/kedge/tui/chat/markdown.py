@@ -54,14 +54,31 @@ def draw_code(
     code: str, language: str, width: int, palette: Palette, *, lead: str = "", is_growing: bool = False
 ) -> list[Line]:
     lines: list[Line] = []
-    margin = Segment(" ", palette.block)
     inner = max(1, width - 2)
-    for each in highlight(code, language, palette, lead=lead, is_growing=is_growing):
+    if language.lower() in _DIFFS:
+        drawn = [[Segment(each, _style_diff_line(each, palette))] for each in code.split("\n")]
+    else:
+        drawn = highlight(code, language, palette, lead=lead, is_growing=is_growing)
+    for each in drawn:
         for part in chop(each, inner):
+            ground = palette.block + (part[0].style or Style.null()) if language.lower() in _DIFFS else palette.block
             on_block = [Segment(text, palette.block + style if style else palette.block) for text, style, _ in part]
             used = min(width, max(MAX_PROSE, width_of(on_block) + 2))
-            lines.append(list(make_strip([margin, *on_block], used, palette.block)))
+            lines.append(list(make_strip([Segment(" ", ground), *on_block], used, ground)))
     return lines
+
+
+_DIFFS = ("diff", "patch", "udiff")
+
+
+def _style_diff_line(line: str, palette: Palette) -> Style:
+    if line.startswith(("+++", "---", "diff ", "index ")):
+        return palette.muted
+    if line.startswith("@@"):
+        return palette.secondary
+    if line.startswith("+"):
+        return palette.success + palette.added
+    return palette.error + palette.removed if line.startswith("-") else palette.text
 
 
 class _Drawer:

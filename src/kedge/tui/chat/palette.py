@@ -40,6 +40,9 @@ class Palette:
         self.chip = self.secondary + self._tint(self._color("secondary", self._foreground), 0.18)
         self.added = self._tint(self._color("success", self._foreground), 0.16)
         self.removed = self._tint(self._color("error", self._foreground), 0.16)
+        underlined = Style(underline=True) if self._is_ansi else Style.null()
+        self.added_word = self._tint(self._color("success", self._foreground), 0.42) + underlined
+        self.removed_word = self._tint(self._color("error", self._foreground), 0.42) + underlined
         hint = Style(reverse=True) if self._is_ansi else self._tint(self._color("primary", self._foreground), 0.35)
         self.hint = self.text + Style(bold=True) + hint
 

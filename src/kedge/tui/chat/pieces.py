@@ -35,7 +35,7 @@ from kedge.tui.state.blocks import (
 )
 
 FOLDED_PROMPT = 12  # lines of a long prompt
-FOLDED_OUTPUT = 10
+FOLDED_OUTPUT = 200  # lines of a command that the user ran: they asked to see them
 
 _BOLD = Style(bold=True)
 _NOTES = {

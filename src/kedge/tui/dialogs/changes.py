@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
+from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from kedge.client.errors import ClientError
 from kedge.http.http1 import escape
-from kedge.protocol.files import SessionFiles
+from kedge.protocol.files import SessionFile, SessionFiles
 from kedge.protocol.text_safety import visible
 from kedge.tui.api import Api
 from kedge.tui.chat.diffs import DiffView
 from kedge.tui.dialogs.dialog import Dialog
+from kedge.tui.formats import pad
 
 
 class DiffDialog(Dialog[None]):
@@ -71,10 +74,8 @@ class ChangesDialog(Dialog[None]):
         self._diffs = {file.path: file.diff or "" for file in answer.files}
         note.update("\n".join(map(visible, answer.notes)) or "No files changed")
         note.display = bool(answer.notes or not answer.files)
-        for file in answer.files:
-            options.add_option(
-                Option(f"{visible(file.path)}  {file.status}  +{file.added} -{file.removed}", id=file.path)
-            )
+        width = max((cell_len(visible(file.path)) for file in answer.files), default=0)
+        options.add_options([Option(_draw_file(file, width), id=file.path) for file in answer.files])
         options.highlighted = 0 if answer.files else None
         options.focus()
 
@@ -84,3 +85,12 @@ class ChangesDialog(Dialog[None]):
 
     def action_split(self) -> None:
         self.query_one(DiffView).toggle_split()
+
+
+def _draw_file(file: SessionFile, width: int) -> Content:
+    return Content.assemble(
+        pad(visible(file.path), width),
+        (f"  {file.status:<8}", "$foreground-muted"),
+        (f"  +{file.added}", "$text-success"),
+        (f" -{file.removed}", "$text-error"),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from textual import on, work
 from textual.app import ComposeResult
 from textual.content import Content
@@ -16,6 +17,7 @@ from kedge.protocol.text_safety import visible
 from kedge.tui import formats
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Dialog, FilterDialog
+from kedge.tui.formats import pad
 
 
 class ModelChoice(NamedTuple):
@@ -23,6 +25,9 @@ class ModelChoice(NamedTuple):
 
     model: str = ""
     provider: str | None = None
+
+
+MAX_NAME = 36  # cells of the column of names: a longer name moves the rest of its row
 
 
 class ModelDialog(FilterDialog[ModelChoice]):
@@ -34,6 +39,11 @@ class ModelDialog(FilterDialog[ModelChoice]):
         super().__init__("Models")
         self._offered = offered
         self._current = current
+        usable = [each for each in offered.providers if each.usable]
+        rows = [(visible(model.name), *_list_facts(model)) for each in usable for model in _list_models(each)]
+        rows += [(visible(each.title), "", "", "") for each in offered.providers if not each.usable]
+        self._widths = [max((cell_len(row[column]) for row in rows), default=0) for column in range(4)]
+        self._widths[0] = min(self._widths[0], MAX_NAME)
 
     def find_options(self, typed: str) -> tuple[list[Option], int]:
         words = typed.casefold().split()
@@ -42,14 +52,26 @@ class ModelDialog(FilterDialog[ModelChoice]):
         for provider in sorted(self._offered.providers, key=lambda each: not each.usable):
             if not provider.usable:
                 if _contains_all(words, f"{provider.id} {provider.title}"):
-                    options.append(Option(_describe_unusable(provider), id=f"provider {provider.id}"))
+                    options.append(Option(self._describe_unusable(provider), id=f"provider {provider.id}"))
                 continue
-            for model in {each.name: each for each in provider.models}.values():  # a server may list one twice
+            for model in _list_models(provider):
                 if _contains_all(words, f"{model.name} {provider.title}"):
-                    is_current = model.name == self._current
-                    highlighted = len(options) if is_current else highlighted
-                    options.append(Option(_describe_model(model, is_current), id=f"model {model.name}"))
+                    highlighted = len(options) if model.name == self._current else highlighted
+                    options.append(Option(self._describe_model(model), id=f"model {model.name}"))
         return options, highlighted
+
+    def _describe_model(self, model: OfferedModel) -> Content:
+        is_current = model.name == self._current
+        mark = "▸ " if is_current else "  "
+        return Content.assemble(
+            (mark, "$text-primary"),
+            (pad(visible(model.name), self._widths[0]), "bold" if is_current else ""),
+            ("  " + "  ".join(map(pad, _list_facts(model), self._widths[1:])).rstrip(), "$foreground-muted"),
+        )
+
+    def _describe_unusable(self, provider: OfferedProvider) -> Content:
+        name = pad(visible(provider.title), self._widths[0])
+        return Content.styled(f"  {name}  {visible(provider.why)}", "$foreground-muted")
 
     def make_result(self, option_id: str) -> ModelChoice:
         kind, _, name = option_id.partition(" ")
@@ -60,24 +82,19 @@ def _contains_all(words: list[str], text: str) -> bool:
     return all(word in text.casefold() for word in words)
 
 
-def _describe_model(model: OfferedModel, is_current: bool) -> Content:
-    facts: list[str] = []
-    if model.context_window:
-        facts.append(f"{formats.format_tokens(model.context_window)} context")
+def _list_models(provider: OfferedProvider) -> list[OfferedModel]:
+    return list({each.name: each for each in provider.models}.values())  # a server may list one twice
+
+
+def _list_facts(model: OfferedModel) -> tuple[str, str, str]:
+    """Return its context window, prices and abilities: the columns behind its name."""
+    window = f"{formats.format_tokens(model.context_window)} context" if model.context_window else ""
+    price = ""
     if model.input_price is not None and model.output_price is not None:
         is_free = not (model.input_price or model.output_price)
-        facts.append("free" if is_free else f"${model.input_price:g} in, ${model.output_price:g} out per 1M")
-    facts += [name for name, has in (("images", model.images), ("reasoning", model.reasoning)) if has]
-    if not model.tools:
-        facts.append("no tools")
-    mark = "▸ " if is_current else "  "
-    return Content.assemble(
-        (mark + visible(model.name), "bold" if is_current else ""), ("  " + " · ".join(facts), "$foreground-muted")
-    )
-
-
-def _describe_unusable(provider: OfferedProvider) -> Content:
-    return Content.styled(f"  {visible(provider.title)}  {visible(provider.why)}", "$foreground-muted")
+        price = "free" if is_free else f"${model.input_price:g} in, ${model.output_price:g} out per 1M"
+    abilities = [name for name, has in (("images", model.images), ("reasoning", model.reasoning)) if has]
+    return window, price, ", ".join(abilities if model.tools else [*abilities, "no tools"])
 
 
 class KeyDialog(Dialog[bool]):
