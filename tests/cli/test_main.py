@@ -1,5 +1,6 @@
 """`kedge` itself: quick to start, and one line when something is wrong."""
 
+import io
 import os
 import subprocess
 import sys
@@ -182,3 +183,27 @@ def test_a_name_at_the_start_of_an_error_stays_as_it_is(
 def test_an_argument_that_means_nothing_is_named(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(args) == 2
     assert repr(next(word for word in args if word in ("extra", "foo", "a b"))) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["sesion"], "session"),
+        (["-y", "sesion"], "session"),
+        (["xyzzy"], "kedge -- PROMPT"),
+        (["fix the bug", "and more"], "quotes"),
+        (["--", " "], "empty"),
+        (["fix the bug"], "needs a terminal"),
+        (["--", "fix"], "needs a terminal"),
+        (["--", "runs"], "needs a terminal"),
+    ],
+)
+def test_a_word_that_is_no_command_and_a_prompt_without_a_terminal_are_errors(
+    args: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert cli.main(args) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert told in printed.err
+    assert len(printed.err.splitlines()) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from kedge.client import AsyncClient
 from kedge.protocol.address import OWNER_FILE
+from tests.client.command import Kedge
 from tests.e2e.home import Home, asking
 from tests.tui.terminal import Terminal
 
@@ -391,3 +393,28 @@ async def test_a_session_is_opened_by_the_beginning_of_its_id(home: Home, tmp_pa
     async with kedge(home, tmp_path, "-s", session.id[:6], "-m", "openai/other-model") as terminal:
         await terminal.shows("FAKE-ANSWER-OK", "openai/other-model")
     assert await asyncio.to_thread(server.stop) == 0
+
+
+async def test_a_prompt_on_the_command_line_is_sent_once_even_if_the_server_dies(home: Home, tmp_path: Path) -> None:
+    home.models.on({"chunks": 30, "gate": "mid", "gate_after": 15, "text": "THE-END"}, prompt="fix the bug")
+    async with kedge(home, tmp_path, "fix the bug") as terminal:
+        await terminal.shows("w14")
+        pid = int((home.data_dir / OWNER_FILE).read_text().split()[1])
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(home.models.wait, held="mid")
+        home.models.release("mid")
+        await terminal.shows("THE-END")
+        listed = await asyncio.to_thread(Kedge(home, tmp_path), "runs", "--json")
+        runs = [json.loads(line) for line in listed.out.splitlines()]
+        assert [(run["prompt"], run["attempt"]) for run in runs] == [("fix the bug", 2)]
+
+
+async def test_a_prompt_on_the_command_line_goes_to_the_session_that_is_continued(home: Home, tmp_path: Path) -> None:
+    home.models.on({"text": "FIXED-ONE"}, prompt="prompt-one")
+    home.models.on({"text": "FIXED-TWO"}, prompt="prompt-two")
+    async with kedge(home, tmp_path, "--", "prompt-one") as terminal:
+        await terminal.shows("FIXED-ONE", "tokens")
+        terminal.type(CTRL_C)
+        await terminal.left()
+    async with kedge(home, tmp_path, "-C", "the prompt-two") as terminal:
+        await terminal.shows("FIXED-ONE", "FIXED-TWO")

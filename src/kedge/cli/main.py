@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 NO_TERMINAL = "The terminal interface needs a terminal. Without one, use 'kedge run PROMPT'"
 
 USAGE = """\
-usage: kedge [OPTION ...]                        open the terminal interface
+usage: kedge [OPTION ...] ["PROMPT"]             open the terminal interface, and send a prompt
        kedge [--debug] COMMAND [ARGUMENT ...]
        kedge --version | --help
 """
@@ -48,6 +48,7 @@ options:
       --mode MODE    what the agent may do without asking: plan, ask, auto-edit or yolo
   -y, --yolo         never ask (same as --mode yolo)
   -c, --cwd DIR      workspace directory; choose a server with --host, --token-file and --data-dir, as for commands
+  --                 all that follows is the prompt, also if it is one word or starts with a dash
   -h, --help         show this help
   -V, --version      show the version
       --debug        show the traceback of an error
@@ -85,14 +86,27 @@ def dispatch(args: list[str]) -> int:
             return EXIT_OK
         case [name, *rest] if name in COMMANDS:
             return run_module(COMMANDS[name][0], rest)
-        case [name, *_] if not name.startswith("-"):
-            print_error(f"Unknown command {name!r}. See 'kedge --help'.")
+        case [name, *_] if not name.startswith("-") and not is_prompt(name):
+            print_error(describe_unknown(name))
             return EXIT_USAGE
         case [] if not (sys.stdin.isatty() and sys.stdout.isatty()):
             print(f"{help_text()}\nkedge: {NO_TERMINAL}.", file=sys.stderr)
             return EXIT_USAGE
         case _:
             return run_module("kedge.cli.tui", args)
+
+
+def is_prompt(word: str) -> bool:
+    """Return whether an argument is a prompt for the interface: it has a space, as no command does."""
+    return " " in word.strip()
+
+
+def describe_unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, [*COMMANDS], n=2, cutoff=0.6)
+    meant = f" Did you mean {' or '.join(repr(each) for each in found)}?" if found else ""
+    return f"Unknown command {name!r}.{meant} To send it as a prompt: kedge -- PROMPT. See 'kedge --help'."
 
 
 def run_module(module: str, args: list[str]) -> int:

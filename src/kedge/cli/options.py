@@ -23,6 +23,7 @@ class Options:
 
     def __init__(self, argv: list[str], *, flags: dict[str, str], values: dict[str, str]) -> None:
         self.words: list[str] = []  # arguments that are not options, in order
+        self.has_end = False  # whether `--` was given: all words after it are no options
         self._flags = flags
         self._values = values
         self._given: dict[str, str] = {}  # the last value of each option
@@ -86,6 +87,7 @@ class Options:
             arg = left.pop(0)
             if arg == "--":
                 self.words += left
+                self.has_end = True
                 return
             if arg.startswith("--"):
                 self._read_long(arg, left)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from kedge.cli.common import CONNECT_VALUES, EXIT_USAGE, connect, find_directory, run_command
-from kedge.cli.main import COMMANDS, NO_TERMINAL
+from kedge.cli.main import COMMANDS, NO_TERMINAL, describe_unknown, is_prompt
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error
 from kedge.cli.run_options import MODES, as_text
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from kedge.client.sync_client import Client
 
 HELP = """\
-usage: kedge [OPTION ...]
+usage: kedge [OPTION ...] ["PROMPT" | -- PROMPT ...]
 
-Open the terminal interface in this directory. Press F1 for its keys.
+Open the terminal interface in this directory, and send the prompt if there is one: an argument with a space in it, or
+all that follows "--". Press F1 for its keys.
 
   -C, --continue          continue the most recent session
   -s, --session ID        open this session; the start of its ID is enough if it is unique
@@ -43,6 +44,8 @@ def _find_command(argv: list[str]) -> str | None:
     """Find a command that follows options, like in `kedge --host … runs`."""
     words = iter(argv)
     for word in words:
+        if word == "--":
+            return None
         if word in VALUES or word in CONNECT_VALUES:
             next(words, None)
         elif not word.startswith("-"):
@@ -52,6 +55,7 @@ def _find_command(argv: list[str]) -> str | None:
 
 def _open(options: Options) -> int:
     mode = _read_mode(options)
+    prompt = _read_prompt(options)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(NO_TERMINAL)
     directory = find_directory(options.get("cwd"))
@@ -69,19 +73,40 @@ def _open(options: Options) -> int:
             is_continued=options.has("continue"),
             model=options.get("model") or os.environ.get("KEDGE_MODEL"),
             mode=mode,  # pyright: ignore[reportArgumentType] - one of MODES
+            prompt=prompt,
         )
     )
 
 
 def _read_mode(options: Options) -> str | None:
     """Check the options and return the mode."""
-    options.check_no_words()
     if options.has("session") and options.has("continue"):
         raise UsageError("Use either --session or --continue, not both")
     mode = options.choice("mode", MODES)
     if options.has("yolo") and mode not in (None, "yolo"):
         raise UsageError(f"Use either --yolo or --mode {mode}, not both")
     return "yolo" if options.has("yolo") else mode
+
+
+def _read_prompt(options: Options) -> str | None:
+    """Return the first prompt. Raises `UsageError` for a word that may be a mistyped command, and a bad prompt."""
+    words = options.words
+    if not words:
+        return None
+    if not options.has_end:
+        if not is_prompt(words[0]):
+            raise UsageError(describe_unknown(words[0]).removesuffix(" See 'kedge --help'.").removesuffix("."))
+        if len(words) > 1:
+            raise UsageError('Put the whole prompt into quotes: kedge "PROMPT"')
+    prompt = as_text(" ".join(words))
+    from kedge.protocol.errors import KedgeError
+    from kedge.protocol.validation import check_prompt
+
+    try:
+        check_prompt(prompt)
+    except KedgeError as error:
+        raise UsageError(error.message.capitalize()) from error
+    return prompt
 
 
 def _check_names(options: Options) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -17,12 +18,14 @@ from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
+from textual.worker import WorkerError
 
 from kedge.client.errors import ClientError, SpawnRefused
 from kedge.protocol.text_safety import pasted_text, visible
 from kedge.tui import terminal
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import GuardedDialog
+from kedge.tui.editor.draft import Content
 from kedge.tui.key_queue import KeyQueue
 from kedge.tui.output import FrameGate, TerminalDriver
 from kedge.tui.reactions import Announcer, react
@@ -134,6 +137,7 @@ class KedgeApp(App[int]):
     async def _start(self) -> None:
         if self._terminal_info.typed:
             self.chat.editor.insert(pasted_text(self._terminal_info.typed.decode(errors="ignore")))
+        first = self.chat.editor.begin_sending(Content(self.launch.prompt)) if self.launch.prompt else None
         try:
             await self._read_settings()
             session_id = self.launch.session_id
@@ -141,16 +145,26 @@ class KedgeApp(App[int]):
                 latest = await self.api.latest_session()
                 session_id = latest.id if latest else None
             if session_id is not None:
-                self.chat.open_session(session_id)
-            if not await self.choose_model():
+                opening = self.chat.open_session(session_id)
+                if first is not None:  # it belongs to that session
+                    with contextlib.suppress(WorkerError):
+                        await opening.wait()
+            is_ready = await self.choose_model()
+            if not is_ready:
                 from kedge.tui.pickers import first_start
 
-                await first_start(self)
+                is_ready = await first_start(self)
+            if first is not None and is_ready and self.chat.session_id == session_id:
+                self.chat.submit(first)
+                first = None
         except NoMatches:
             if not self._exit:  # otherwise the user quit meanwhile, and the widgets are gone
                 raise
         except ClientError as error:
             self.notify(str(error), severity="error")
+        finally:
+            if first is not None and not self._exit:
+                self.chat.editor.put_back_unsent(first)
 
     async def _read_settings(self) -> None:
         self.settings = Settings.read(await self.api.config())

@@ -113,17 +113,18 @@ async def log_in(app: Interface, provider: str) -> bool:
     return bool(await app.ask(KeyDialog(app.api, found)))
 
 
-async def first_start(app: Interface) -> None:
-    """Show the first-start dialog until there is a model, or the user skips it."""
+async def first_start(app: Interface) -> bool:
+    """Show the first-start dialog until there is a model, or the user skips it; return whether there is one."""
     from kedge.tui.dialogs.models import FirstStart
 
     while not await app.choose_model():
         choice = await app.ask(FirstStart(await app.api.list_models()))
         if choice is None:
             app.chat.hint("No model yet. Use /login to add an API key, or /model to choose a model.")
-            return
+            return False
         if choice == "model" or (choice == "key" and await log_in(app, "")):
             await pick_model(app, "")
+    return True
 
 
 async def pick_theme(app: Interface, name: str) -> None:

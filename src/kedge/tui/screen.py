@@ -240,7 +240,10 @@ class ChatScreen(Screen[None]):
 
     @on(PromptEditor.Submitted)
     def _submit(self, event: PromptEditor.Submitted) -> None:
-        draft = event.draft
+        self.submit(event.draft)
+
+    def submit(self, draft: Draft) -> None:
+        """Send a prompt from the editor's outbox, or run the command that it is."""
         if draft.kind == "command":
             self.editor.confirm_sent(draft)
             self.commands.run(draft.text)

@@ -103,6 +103,7 @@ class Launch(NamedTuple):
     is_continued: bool = False  # continue the session that was used last
     model: str | None = None
     mode: Mode | None = None
+    prompt: str | None = None  # sent as soon as there is a model
 
     @property
     def is_local(self) -> bool:

@@ -172,24 +172,30 @@ class PromptEditor(TextArea, inherit_bindings=False):
             return
         if self._continue_line():
             return
-        content = self.content
+        draft = self.begin_sending(self.content)
+        if draft is None:
+            return
+        self._completer.dismiss()
+        unsent, changed = self._walk.finish()
+        for entry in changed:
+            self._store.history.add(entry)
+        self.set_content(unsent or Content())
+        self.post_message(self.Submitted(draft))
+
+    def begin_sending(self, content: Content) -> Draft | None:
+        """Put content into the outbox and the history; return its draft, or None if it cannot be a prompt."""
         draft = content.to_draft(self._read_mentioned(content))
         if content.is_blank or not draft.text.strip():
-            return
+            return None
         try:
             (check_command if draft.kind == "shell" else check_prompt)(draft.text)
         except KedgeError as error:
             self._notify_user(error.message)
-            return
-        self._completer.dismiss()
+            return None
         self._store.history.add(content)
-        unsent, changed = self._walk.finish()
-        for entry in changed:
-            self._store.history.add(entry)
         self.outbox.add(draft, content)
-        self.set_content(unsent or Content())
         self._show_sending()
-        self.post_message(self.Submitted(draft))
+        return draft
 
     def confirm_sent(self, draft: Draft) -> None:
         self.outbox.pop(draft)
