@@ -33,7 +33,7 @@ from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
 from kedge.tui.state.session import SessionState
 from kedge.tui.state.workspace import WorkspaceState
-from kedge.tui.sync import Sync
+from kedge.tui.sync import Sync, read_usage
 from kedge.tui.themes import AUTO, DARK_THEME, LIGHT_THEME, THEMES, unify_variables
 
 if TYPE_CHECKING:
@@ -245,6 +245,14 @@ class KedgeApp(App[int]):
             await self.sync.read(read, session_id)
         except ClientError:
             pass  # `Sync` reads everything again when the server is back
+
+    @work(group="usage", exclusive=True)
+    async def read_usage(self, session_id: str) -> None:
+        """Read a session's tokens and cost; a step that ends meanwhile starts it again."""
+        try:
+            await self.sync.read(read_usage, session_id)
+        except ClientError:
+            pass
 
     @work(group="model", exclusive=True)
     async def refresh_model(self) -> None:

@@ -236,13 +236,8 @@ def _draw_file(path: str, added: int, removed: int, width: int) -> Content:
 
 
 def _usage(session: SessionState, window: int | None) -> list[str]:
-    usage = session.usage
-    cached = f" ({formats.format_tokens(usage.cache_read_tokens)} cached)" if usage.cache_read_tokens else ""
-    lines = [
-        f"{formats.format_tokens(usage.prompt_tokens)} in{cached}",
-        f"{formats.format_tokens(usage.output_tokens)} out",
-    ]
-    if price := formats.format_cost(usage):
+    lines = [formats.describe_usage(session.usage)]
+    if price := formats.format_cost(session.usage):
         lines.append(price)
     if window and session.context_tokens:
         lines.append(f"Context {session.context_tokens * 100 // window}% of {formats.format_tokens(window)}")

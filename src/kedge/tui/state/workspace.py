@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kedge.protocol.events import AgentEvent, Change, ConfigChanged, Event, FileChange
-from kedge.protocol.messages import Delta, MessageOf
+from kedge.protocol.messages import Delta, MessageOf, finish_of
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
@@ -26,6 +26,12 @@ class RunEnded(NamedTuple):
     end: RunEnd
 
 
+class StepEnded(NamedTuple):
+    """A model call ended: tokens and cost have changed."""
+
+    session_id: str
+
+
 class SessionDeleted(NamedTuple):
     session_id: str
 
@@ -41,7 +47,15 @@ class ModelChanged(NamedTuple):
 
 
 StateChange = (
-    SessionDeleted | SessionRewound | ModelChanged | RequestResolved | RunEnded | Request | ConfigChanged | AgentEvent
+    SessionDeleted
+    | SessionRewound
+    | ModelChanged
+    | RequestResolved
+    | StepEnded
+    | RunEnded
+    | Request
+    | ConfigChanged
+    | AgentEvent
 )
 
 
@@ -140,6 +154,8 @@ class WorkspaceState:
             case MessageOf() as message:
                 if state := self._find_open(message.session_id):
                     state.take_message(message, event.seq, is_deleted=event.change == "deleted")
+                if (finish := finish_of(message.parts)) is not None and finish.usage is not None:
+                    self._on_change(StepEnded(message.session_id))
             case Session() as session:
                 self._take_session(session, event.change)
             case Run() as run:
