@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kedge.protocol.events import AgentEvent, Change, ConfigChanged, Event, FileChange
 from kedge.protocol.messages import Delta, MessageOf, finish_of
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
-from kedge.protocol.sessions import Session
+from kedge.protocol.sessions import Job, Session
 from kedge.tui.state.session import Request, SessionState
+
+
+SessionActivity = Literal["idle", "queued", "running", "asking"]
 
 
 class RequestResolved(NamedTuple):
@@ -67,7 +70,9 @@ class WorkspaceState:
         self.requests: dict[str, Request] = {}  # pending, oldest first
         self.runs: dict[str, Run] = {}  # open runs of all sessions
         self.open_sessions: dict[str, SessionState] = {}
+        self.jobs: list[Job] = []  # background jobs, newest first
         self.revision = 0
+        self._rejected: dict[str, str] = {}  # session ids of runs that wait for a new API key, by run
         self._on_change = on_change
         self._streamed: set[str] | None = None  # ids of sessions and runs whose events came during a read
 
@@ -125,11 +130,29 @@ class WorkspaceState:
         self.requests.clear()
         self.runs.clear()
         self.open_sessions.clear()
+        self._rejected.clear()
         self.revision += 1
 
     def requests_of(self, session_id: str) -> list[Request]:
         """Return the pending requests of a session and its sub-agents."""
         return [request for request in self.requests.values() if session_id in self._lineage(request.session_id)]
+
+    def state_of(self, session_id: str) -> SessionActivity:
+        """Return what a session, or one of its sub-agents, does: one that asks waits for the user."""
+        if session_id in self.list_asking():
+            return "asking"
+        states = {run.state for run in self.runs.values() if session_id in self._lineage(run.session_id)}
+        return "running" if "running" in states else "queued" if states else "idle"
+
+    def list_asking(self) -> list[str]:
+        """Return the ids of the sessions that wait for the user, without sub-agents', the longest wait first."""
+        asking = [request.session_id for request in self.requests.values()]
+        asking += [session_id for run_id, session_id in self._rejected.items() if run_id in self.runs]
+        return list(dict.fromkeys(self._lineage(session_id)[-1] for session_id in asking))
+
+    @property
+    def running_jobs(self) -> list[Job]:
+        return [job for job in self.jobs if job.state == "running"]
 
     def title_of(self, session_id: str | None) -> str:
         session = self.sessions.get(session_id or "")
@@ -163,10 +186,15 @@ class WorkspaceState:
                 self._take_run(run)
             case RunEnd() as end:
                 run = self.runs.pop(end.run_id, None)
+                self._rejected.pop(end.run_id, None)
                 if state := self._find_open(end.session_id):
                     state.take_end(end)
                 self._on_change(RunEnded(run, end))
             case AgentEvent() as agent_event:
+                if agent_event.type == "re_authenticate":
+                    self._rejected[agent_event.run_id] = agent_event.session_id
+                else:
+                    self._rejected.pop(agent_event.run_id, None)
                 if state := self._find_open(agent_event.session_id):
                     state.take_agent_event(agent_event, event.seq)
                 self._on_change(agent_event)
