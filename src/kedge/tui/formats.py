@@ -22,13 +22,13 @@ def format_tokens(count: int) -> str:
 
 def format_cost(usage: Usage) -> str:
     """Return the cost; empty if it is unknown, or nothing."""
-    return f"{'~' if usage.estimated else ''}{dollars(usage.cost)}" if usage.cost > 0 else ""
+    return f"{'≈' if usage.estimated else ''}{dollars(usage.cost)}" if usage.cost > 0 else ""
 
 
 def describe_usage(usage: Usage, count: Callable[[int], str] = format_tokens) -> str:
     """Return the tokens that models read and wrote: all that they read, and how much of it came from a cache."""
     cached = f" ({count(usage.cache_read_tokens)} cached)" if usage.cache_read_tokens else ""
-    return f"{'~' if usage.estimated else ''}{count(usage.prompt_tokens)} in{cached} · {count(usage.output_tokens)} out"
+    return f"{'≈' if usage.estimated else ''}{count(usage.prompt_tokens)} in{cached} · {count(usage.output_tokens)} out"
 
 
 def format_duration(seconds: float) -> str:

@@ -24,7 +24,18 @@ from kedge.tui.commands import Commands
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
-from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, StatusLine, Welcome, read_branch
+from kedge.tui.panels import (
+    Activity,
+    ActivityInfo,
+    Banner,
+    Elsewhere,
+    Queue,
+    Sidebar,
+    StatusLine,
+    Welcome,
+    describe_new_lines,
+    read_branch,
+)
 from kedge.tui.requests import RequestDialogs
 from kedge.tui.settings import KEYS, bindings, format_keys
 from kedge.tui.state.block_builder import build_blocks
@@ -153,6 +164,12 @@ class ChatScreen(Screen[None]):
     def _pending_requests(self) -> list[Request]:
         return self.workspace.requests_of(self.session_id) if self.session_id else []
 
+    @property
+    def _asking_elsewhere(self) -> list[str]:
+        """Ids of other sessions that wait for the user."""
+        shown = self.workspace.top_of(self.session_id) if self.session_id else None
+        return [each for each in self.workspace.list_asking() if each != shown]
+
     def draw(self) -> None:
         session = self.session
         self.query_one(Banner).draw(self.sync)
@@ -161,17 +178,24 @@ class ChatScreen(Screen[None]):
         self._show_welcome(is_empty=not blocks)
         self.query_one(Queue).draw(session, self.key("queue"))
         is_agent = self.workspace.parent_of(self.session_id) is not None
-        info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent)
+        new_lines = describe_new_lines(self.transcript.new_lines, self.key("chat_end"))
+        info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent, new_lines)
         self.query_one(Activity).draw(session, info)
         directory = visible_line(Path(self.interface.launch.directory).name) or "/"
         directory += f" ({visible_line(self._branch)})" if self._branch else ""
         stored = self.workspace.sessions.get(self.session_id or "")
         effort = f" ({stored.effort})" if stored and stored.effort and self.model else ""
         model = visible_line(self.model) + effort
-        self.query_one(StatusLine).draw(self.mode, model, session, self.window, directory, self.key("help"))
+        elsewhere = Elsewhere(
+            [visible_line(job.command) for job in self.workspace.running_jobs],
+            [visible_line(self.workspace.title_of(each)) for each in self._asking_elsewhere],
+            self.key("answer"),
+        )
+        key = self.key("help")
+        self.query_one(StatusLine).draw(self.mode, model, session, self.window, directory, key, elsewhere)
         if self.has_class("-wide"):
             self.query_one(Sidebar).draw(
-                self.workspace.title_of(self.session_id), model, session, self.window, directory
+                self.workspace.title_of(self.session_id), model, session, self.window, directory, elsewhere
             )
 
     def _show_welcome(self, *, is_empty: bool) -> None:
@@ -307,7 +331,16 @@ class ChatScreen(Screen[None]):
         self.draw_soon()
 
     def action_answer(self) -> None:
-        self.requests.reopen()
+        """Answer the request of this session, else go to another one that waits for the user."""
+        session = self.session
+        if self._pending_requests:
+            self.requests.reopen()
+        elif session is not None and session.rejected_provider is not None:
+            self.interface.log_in(session.rejected_provider)
+        elif asking := self._asking_elsewhere:
+            self.open_session(asking[0])
+        else:
+            self.requests.reopen()
 
     def action_clear(self) -> None:
         """Copy the selection, put a permission request off, or clear the prompt; quit if there is nothing of these."""
@@ -354,6 +387,14 @@ class ChatScreen(Screen[None]):
             dialog.scroll_text(how)
         else:
             getattr(self.transcript, f"scroll_{how}")(animate=False)
+
+    @on(Activity.EndWanted)
+    def _show_end(self) -> None:
+        self.transcript.scroll_end(animate=False)
+
+    @on(Transcript.NewLines)
+    def _show_new_lines(self) -> None:
+        self.draw_soon()
 
     def action_fold_all(self) -> None:
         for kind in (ReasoningBlock, CallBlock):

@@ -57,8 +57,10 @@ class RunNotes:
         return next((event.provider_id for event in reversed(list(self)) if event.type == "retry"), None)
 
     @property
-    def is_key_rejected(self) -> bool:
-        return self._pending is not None and self._pending.event.type == "re_authenticate"
+    def rejected_provider(self) -> str | None:
+        """The provider whose API key was rejected, while the run waits for another."""
+        event = self._pending.event if self._pending else None
+        return (event.provider_id or "the provider") if event and event.type == "re_authenticate" else None
 
     def describe_pending(self, now: float) -> str | None:
         """Return what the run waits for at this moment, with the time that is left."""
@@ -66,8 +68,6 @@ class RunNotes:
             return None
         event, details = self._pending.event, self._pending.event.details or {}
         match event.type:
-            case "re_authenticate":
-                return f"{_describe_rejection(event)} Run /login to continue"
             case "retry" if "attempt" in details:
                 left_s = self._pending.arrived_at + float(details.get("delay_s", 0)) - now
                 when = f" in {describe_period(left_s)}" if left_s >= 1 else ""

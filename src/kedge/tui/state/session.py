@@ -212,11 +212,11 @@ class SessionState:
         return pending or next(filter(None, (child.describe_wait() for child in self.children.values())), None)
 
     @property
-    def is_key_rejected(self) -> bool:
-        """Whether the session waits for a new API key."""
+    def rejected_provider(self) -> str | None:
+        """The provider for which the session waits for a new API key."""
         run = self.active
         notes = self.notes.get(run.run_id) if run else None
-        return notes is not None and notes.is_key_rejected
+        return notes.rejected_provider if notes else None
 
     @property
     def queue(self) -> list[Run]:

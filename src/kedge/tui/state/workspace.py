@@ -12,7 +12,6 @@ from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Job, Session
 from kedge.tui.state.session import Request, SessionState
 
-
 SessionActivity = Literal["idle", "queued", "running", "asking"]
 
 
@@ -148,7 +147,11 @@ class WorkspaceState:
         """Return the ids of the sessions that wait for the user, without sub-agents', the longest wait first."""
         asking = [request.session_id for request in self.requests.values()]
         asking += [session_id for run_id, session_id in self._rejected.items() if run_id in self.runs]
-        return list(dict.fromkeys(self._lineage(session_id)[-1] for session_id in asking))
+        return list(dict.fromkeys(map(self.top_of, asking)))
+
+    def top_of(self, session_id: str) -> str:
+        """Return the id of the session to which a sub-agent's session belongs in the end; of another one, its own."""
+        return self._lineage(session_id)[-1]
 
     @property
     def running_jobs(self) -> list[Job]:
