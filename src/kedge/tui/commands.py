@@ -85,7 +85,7 @@ class Commands:
             ),
             Command("fork", "Fork this session", partial(self._rewind, "fork")),
             Command("queue", "Edit or remove queued prompts", self._queue, key="queue"),
-            Command("jobs", "Background jobs", self._jobs),
+            Command("jobs", "Background jobs and their output", self._jobs),
             Command("copy", "Copy the last answer", self._copy, key="copy_answer"),
             Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
             Command("theme", "Choose a color theme", self._theme, "[NAME]"),
