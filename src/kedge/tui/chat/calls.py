@@ -30,7 +30,16 @@ FOLDED_CHILDREN = 4  # last calls of a sub-agent
 
 _BOLD = Style(bold=True)
 _SPACE: Line = [Segment("  ")]
-_QUIET = {"view", "glob", "grep", "ls", "fetch", "download", "job_kill"}  # their results matter to the model only
+_QUIET = {
+    "view",
+    "glob",
+    "grep",
+    "ls",
+    "fetch",
+    "web_search",
+    "download",
+    "job_kill",
+}  # their results matter to the model only
 _MARKS = {
     "writing": ("○", "muted"),
     "asking": ("●", "warning"),
@@ -295,6 +304,7 @@ _SUBJECTS: dict[str, Callable[[Json], str]] = {
     "grep": _describe_search,
     "ls": partial(read_text, key="path"),
     "fetch": partial(read_text, key="url"),
+    "web_search": partial(read_text, key="query"),
     "download": _describe_download,
     "todos": _describe_todos,
     "question": _describe_question,
