@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kedge.agent import turn_state
-from kedge.agent.turn import MAX_CORRECTIONS
+from kedge.agent.output_schema import MAX_CORRECTIONS
 from kedge.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
 from kedge.protocol.runs import RunOptions
 from kedge.tools.registry import TOOLS

@@ -138,6 +138,7 @@ def test_a_key_is_closed_to_repositories_unless_the_schema_opens_it() -> None:
         "providers.*.models.*.tools": "yes",
         "providers.*.models.*.reasoning_effort": "yes",
         "agent.summarize_at": "yes",
+        "agent.mcp_tools_percent": "yes",
         "agent.titles": "yes",
         "agent.max_steps": "stricter",
         "agent.max_cost": "stricter",

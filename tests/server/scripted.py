@@ -20,6 +20,9 @@ from kedge.tools.process.command import WorkspaceJobs
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins
+    from kedge.agent.mcp_service import McpService
+    from kedge.engine.workspace_host import WorkspaceHost
+    from kedge.mcp.port import Transport
 
 
 class ScriptedAgent:
@@ -52,6 +55,21 @@ class ScriptedAgent:
 
         file = None if self._data_dir is None else self._data_dir / CREDENTIALS_FILE
         return Logins(Credentials(file), ModelClient(), {}, lambda _directory, _env: Config())
+
+    async def mcp(self) -> McpService:
+        from kedge.agent.mcp_service import McpService
+        from kedge.config.schema import Config
+
+        def refuse(_: object) -> Transport:
+            raise AssertionError("no MCP server is configured")
+
+        return McpService(lambda _directory, _env: Config(), {}, refuse)
+
+    async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
+        pass
+
+    async def workspace_deleted(self, workspace_id: str) -> None:
+        pass
 
     async def session_deleted(self, session_id: str) -> None:
         pass

@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kedge.agent.limits import CostQuestions
 from kedge.agent.logins import Logins
+from kedge.agent.mcp_service import McpService
 from kedge.agent.retry import RetryPolicy
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.titles import Titles
@@ -17,9 +19,10 @@ from kedge.agent.tool_context import CallContext, TurnScope, remove_old_scratch,
 from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn import AgentTurn
 from kedge.agent.turn_models import AgentDeps
-from kedge.config.schema import Config, Configure
+from kedge.config.schema import Config, Configure, McpServerConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import Turn, TurnContext
+from kedge.engine.workspace_host import WorkspaceHost
 from kedge.files.environment import drop_invalid_variables
 from kedge.models import catalog
 from kedge.models.client import ModelClient
@@ -39,6 +42,9 @@ from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 from kedge.tools.process.command import WorkspaceJobs
 from kedge.tools.registry import TOOLS
+
+if TYPE_CHECKING:
+    from kedge.mcp.port import Transport
 
 
 class Agent:
@@ -69,6 +75,7 @@ class Agent:
         self.titles = Titles(self._models)
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = WorkspaceJobs()
+        self._mcp = McpService(configure, environ, self._make_http_transport)
         turn = AgentTurn(
             AgentDeps(
                 models=self._models,
@@ -84,6 +91,7 @@ class Agent:
                 titles=self.titles,
                 cost_questions=CostQuestions(),
                 hook_sessions=set(),
+                mcp=self._mcp,
             )
         )
         self.turns: Mapping[RunKind, Turn] = {
@@ -111,6 +119,15 @@ class Agent:
     async def logins(self) -> Logins:
         return self._logins
 
+    async def mcp(self) -> McpService:
+        return self._mcp
+
+    async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
+        await self._mcp.config_changed(workspace_id, directory, host)
+
+    async def workspace_deleted(self, workspace_id: str) -> None:
+        await self._mcp.close_workspace(workspace_id)
+
     async def check_model(self, model: str, directory: Path) -> None:
         """Raise `Invalid` if there is no provider of the model's name."""
         provider = model.partition("/")[0]
@@ -135,7 +152,15 @@ class Agent:
     async def session_deleted(self, session_id: str) -> None:
         await asyncio.to_thread(remove_scratch, self._data_dir, session_id)
 
+    def _make_http_transport(self, config: McpServerConfig) -> Transport:
+        """Return the transport of an MCP server with an address."""
+        from kedge.mcp.http import HttpTransport
+
+        assert config.url is not None
+        return HttpTransport(config.url, config.headers)
+
     async def close(self) -> None:
+        await self._mcp.close()
         await self.titles.close()
         await self.jobs.close()
         await self._models.close()

@@ -16,6 +16,8 @@ from kedge.protocol.runs import Mode, RunKind, RunOptions
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
     from kedge.agent.logins import Logins
+    from kedge.agent.mcp_service import McpService
+    from kedge.engine.workspace_host import WorkspaceHost
     from kedge.tools.process.command import WorkspaceJobs
 
 _KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
@@ -48,6 +50,17 @@ class LazyAgent:
 
     async def logins(self) -> Logins:
         return await (await self._load()).logins()
+
+    async def mcp(self) -> McpService:
+        return await (await self._load()).mcp()
+
+    async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
+        if self._agent is not None:
+            await self._agent.config_changed(workspace_id, directory, host)
+
+    async def workspace_deleted(self, workspace_id: str) -> None:
+        if self._agent is not None:
+            await self._agent.workspace_deleted(workspace_id)
 
     async def session_deleted(self, session_id: str) -> None:
         await (await self._load()).session_deleted(session_id)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -96,7 +96,16 @@ class _Instructions(NamedTuple):
     digests: Mapping[str, str] = {}
 
 
+class FoundTools(Protocol):
+    """Tools that are not in the request, but can be called."""
+
+    def unwrap(self, call: ToolCall) -> ToolCall: ...  # the call that a call of another tool stands for
+    async def find(self, name: str) -> Tool | None: ...
+
+
 class ToolRunner:
+    """`found`: where tools are looked up that are not among `tools`."""
+
     def __init__(
         self,
         ctx: TurnContext,
@@ -104,7 +113,9 @@ class ToolRunner:
         tools: Mapping[str, Tool],
         judge: Judge,
         hooks: Hooks | None = None,
+        found: FoundTools | None = None,
     ) -> None:
+        self._found = found
         self._ctx = ctx
         self._scope = scope
         self._tools = tools
@@ -130,7 +141,8 @@ class ToolRunner:
         is_last_read_only = False
         for call in calls:
             tool = self._tools.get(call.name)
-            is_read_only = tool is None or tool.is_read_only
+            is_found = self._found is not None and (tool is None or self._found.unwrap(call) is not call)
+            is_read_only = not is_found and (tool is None or tool.is_read_only)
             if is_last_read_only and is_read_only and len(batches[-1]) < MAX_PARALLEL_CALLS:
                 batches[-1].append(call)
             else:
@@ -146,7 +158,7 @@ class ToolRunner:
             approved = await self._prepare(message_id, call, is_cut_off=step.is_cut_off)
         writer = await self._ctx.begin_tool_result(message_id, call.id, call.name)
         if isinstance(approved, _ApprovedCall):
-            context = CallContext(self._ctx, self._scope, call.id, writer, approved.answer)
+            context = CallContext(self._ctx, self._scope, call.id, writer, approved.answer, message_id)
             context.may_run_unsandboxed = approved.permission.may_run_unsandboxed
             context.run_as, context.readable_paths = approved.permission.run_as, approved.permission.readable
             context.approved_path = approved.permission.path
@@ -190,7 +202,11 @@ class ToolRunner:
 
     async def _prepare(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _ApprovedCall | Output:
         """Decode the call and get its permission; return the result of a call that cannot run."""
+        if self._found is not None:
+            call = self._found.unwrap(call)
         tool = self._tools.get(call.name)
+        if tool is None and self._found is not None:
+            tool = await self._found.find(call.name)
         if tool is None:
             return _fail(explain_unknown_tool(call.name, self._tools), f"There is no tool {call.name[:100]}.")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, MutableMapping, MutableSet, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping, MutableSet, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from kedge.files.safe_open import remove_tree
 from kedge.files.states import compute_digest
 from kedge.protocol.messages import Image, Message, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer
-from kedge.protocol.runs import RunOptions, Usage
+from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, RunAs, ToolScope
 from kedge.tools.process.command import Jobs
@@ -31,13 +31,6 @@ SCRATCH_KEPT_S = 30 * 86_400  # as long as the event log
 
 # Gives access to this server: not for programs that a model starts.
 _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN"})
-
-
-FindSearchKey = Callable[[], Coroutine[Any, Any, str | None]]
-
-
-async def _find_no_key() -> str | None:
-    return None
 
 
 class TurnScope:
@@ -66,7 +59,6 @@ class TurnScope:
         self.shown_instructions: dict[str, str] = {}  # digests of context files by path, as the model last saw them
         self.scratch = scratch_directory(data_dir, self.session_id)  # created on first use
         self.approved_path = None  # set for each call
-        self.find_search_key: FindSearchKey = _find_no_key  # set in the turn of a model
         self.is_hidden: Callable[[str], bool] | None = None
         self.sandbox = Sandbox(
             config=config.sandbox,
@@ -102,7 +94,13 @@ class CallContext:
     """Implements `kedge.tools.port.ToolContext` for one call."""
 
     def __init__(
-        self, ctx: TurnContext, scope: TurnScope, call_id: str, writer: ToolWriter | ShellWriter, answer: Answer | None
+        self,
+        ctx: TurnContext,
+        scope: TurnScope,
+        call_id: str,
+        writer: ToolWriter | ShellWriter,
+        answer: Answer | None,
+        message_id: str = "",
     ) -> None:
         self.call_id = call_id
         self.answer = answer
@@ -124,9 +122,9 @@ class CallContext:
         self.readable_paths: tuple[str, ...] = ()
         self.approved_path: Path | None = None
         self._ctx = ctx
+        self._message_id = message_id  # of the step
         self._writer = writer
         self._chars_left = MAX_SHOWN_CHARS
-        self._find_search_key = scope.find_search_key
 
     def write(self, text: str) -> None:
         """Show output while the call runs, up to a limit; the result has the rest."""
@@ -134,6 +132,25 @@ class CallContext:
         self._chars_left -= len(shown)
         if shown:
             self._writer.write(shown)
+
+    @property
+    def is_attended(self) -> bool:
+        return self._ctx.run.permissions == "ask"
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._ctx.is_stopping
+
+    async def ask(self, questions: list[dict[str, Any]]) -> Answer:
+        """Ask a person while the call runs. After a restart the same questions get the answer that was given."""
+        return await self._ctx.ask_question(self._message_id, self.call_id, clean(questions))
+
+    async def state(self) -> bytes | None:
+        return await self._writer.state() if isinstance(self._writer, ToolWriter) else None
+
+    async def keep_state(self, state: bytes | None) -> None:
+        if isinstance(self._writer, ToolWriter):
+            await self._writer.keep_state(state)
 
     async def record_process(self, pid: int) -> Process:
         return await self._ctx.record_process(pid)
@@ -147,12 +164,6 @@ class CallContext:
                 yield
         except NotRecorded as error:
             raise ToolError(f"Nothing was written: what was there before could not be kept ({error}).") from error
-
-    async def find_search_key(self) -> str | None:
-        return await self._find_search_key()
-
-    async def add_cost(self, dollars: float) -> None:
-        await self._ctx.add_usage(Usage(cost=dollars))
 
     async def delegate(self, prompt: str, title: str) -> str:
         own = self._ctx.options

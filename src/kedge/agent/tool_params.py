@@ -14,7 +14,7 @@ import msgspec
 from kedge.models.values import ToolSpec
 from kedge.protocol.tool_input import correct_params, find_similar_tool, parse_tool_input
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Tool
+from kedge.tools.port import JsonParams, Tool
 
 _MAX_QUOTED_CHARS = 200  # of a model's own text
 _ERROR_PATH = re.compile(r" - at `\$([^`]*)`")  # in msgspec's messages, as `$.todos[0].status`
@@ -24,9 +24,16 @@ _schema_lock = threading.Lock()
 _PATH_SEGMENT = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 
 
-@cache
 def describe_tool(tool: Tool) -> ToolSpec:
-    """Return what the model is told about a tool; it never changes while the server runs."""
+    """Return what the model is told about a tool."""
+    if tool.input_schema is not None:
+        return ToolSpec(tool.name, tool.description, tool.input_schema)
+    return _describe_built_in(tool)
+
+
+@cache
+def _describe_built_in(tool: Tool) -> ToolSpec:
+    """It never changes while the server runs."""
     return ToolSpec(tool.name, tool.description, build_input_schema(tool.params))
 
 
@@ -48,6 +55,8 @@ def decode_params(tool: Tool, text: str) -> msgspec.Struct:
         given = _normalize(correct_params(tool.name, _normalize(_parse_json(tool, text), schema)), schema)
     except RecursionError as error:
         raise _bad_input(tool, "is nested too deeply.", _explain_params(tool)) from error
+    if tool.input_schema is not None:
+        return JsonParams(given)
     try:
         return msgspec.convert(given, tool.params, strict=False)
     except msgspec.ValidationError as error:
@@ -110,7 +119,7 @@ def _normalize(given: Any, schema: Mapping[str, Any]) -> Any:
 
 def _explain_params(tool: Tool, given: Any = None, error: str = "") -> str:
     """Describe the tool's parameters, with suggestions for unknown names that were given."""
-    schema = build_input_schema(tool.params)
+    schema = describe_tool(tool).input_schema
     params = _list_params(schema)
     sentences = [f"It takes {params}." if params else "It takes no parameters."]
     for name, each in schema.get("properties", {}).items():

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,6 +17,7 @@ from kedge.agent.context_files import find_shown_files
 from kedge.agent.context_window import explain_small_window, fit_request, is_nearly_full, max_result_chars
 from kedge.agent.fallback import ModelChoice
 from kedge.agent.limits import RunLimits
+from kedge.agent.output_schema import OutputSchema
 from kedge.agent.retry import ModelUnavailable, RetryPolicy
 from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, SummaryRefused, summarize
@@ -25,7 +27,7 @@ from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import MAX_CHARS, TurnScope
 from kedge.agent.tool_params import describe_tool
-from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort, find_search_key
+from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort
 from kedge.agent.turn_state import (
     STOP_AT_REPEATS,
     Step,
@@ -43,7 +45,7 @@ from kedge.engine.turn import TurnContext
 from kedge.files.environment import drop_invalid_variables, with_safe_path
 from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.errors import KedgeError
-from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, text_of
+from kedge.protocol.messages import FinishReason, Message
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.describe import describe_permissions
 from kedge.tools.permissions.judge import Judge, effective_mode
@@ -52,9 +54,8 @@ from kedge.tools.port import Tool
 from kedge.tools.registry import select_tools
 
 if TYPE_CHECKING:
-    from jsonschema_rs import Validator
-
     from kedge.agent.hooks.hooks import Hooks
+    from kedge.agent.mcp_tools import SessionTools
 
 
 MAX_EMPTY_ANSWERS = 2  # in a row: the model is asked again once
@@ -83,6 +84,11 @@ class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
     keys: TurnApiKeys
     retry: RetryPolicy
     callable_tools: Mapping[str, Tool]
+    mcp: SessionTools | None
+
+    @property
+    def all_tools(self) -> Sequence[ToolSpec]:
+        return self.tools if self.mcp is None else [*self.tools, *self.mcp.specs]
 
     def find_text_calls(self, endpoint: Endpoint, text: str) -> Sequence[TextCall]:
         return find_text_calls(text, self.callable_tools) if may_write_calls_as_text(endpoint) else ()
@@ -183,6 +189,8 @@ class _Turn:
         if (hooks := await self._get_hooks(history)) is not None:
             await hooks.begin_session(history, self._deps.hook_sessions)
             await hooks.submit_prompts(history)
+        if setup.mcp is not None:
+            await setup.mcp.update()
         if is_nearly_full(history, setup.step_runner.endpoint.info, setup.scope.config.agent):
             with contextlib.suppress(SummaryRefused):  # there may be room for another step
                 await self._summarize(history, "full")
@@ -218,7 +226,7 @@ class _Turn:
         return StepRequest(
             system=setup.system,
             history=history if self._schema is None else self._schema.add_corrections(history, self._run_id),
-            tools=setup.tools,
+            tools=setup.all_tools,
             effort=choose_effort(endpoint, setup.scope.config, self._ctx.effort),
         )
 
@@ -272,7 +280,7 @@ class _Turn:
         known = setup.step_runner.endpoint
         endpoint = setup.step_runner.endpoint = await self._deps.models.add_window(known)
         setup.scope.max_result_chars = min(max_result_chars(endpoint.info), MAX_CHARS)
-        if endpoint is not known and (problem := explain_small_window(endpoint, setup.system, setup.tools)):
+        if endpoint is not known and (problem := explain_small_window(endpoint, setup.system, setup.all_tools)):
             await self._ctx.append_event("notice", message=problem, details={"model": endpoint.name})
 
     async def _get_base(self) -> _TurnBase:
@@ -312,36 +320,48 @@ class _Turn:
             jobs=deps.jobs.of(ctx.workspace_id),
             sees_images=endpoint.info.images,
         )
-        scope.find_search_key = lambda: find_search_key(deps.credentials, base.config.search, base.env)
         scope.max_result_chars = min(max_result_chars(endpoint.info), MAX_CHARS)  # also bounds instruction files
         # The same after a change of model: it knows what the user has allowed meanwhile.
         judge = self._judge = self._judge or await _create_judge(ctx, scope)
         scope.is_hidden = judge.is_hidden
         scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
-        tools = self._select_tools(endpoint.info, can_search=base.config.search.provider is not None)
+        tools = self._select_tools(endpoint.info)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
         await base.models.report_other_effort(endpoint, has_tools=bool(tools))
-        by_name = {tool.name: tool for tool in tools}
         if base.hooks is not None:
             base.hooks.model, base.hooks.notes = endpoint.name, surroundings.notes
+        mcp = await self._open_mcp(base.config, endpoint.info) if tools else None
+        by_name = ChainMap({tool.name: tool for tool in tools}, {} if mcp is None else mcp.by_name)
         return _TurnSetup(
             system=self._build_system(surroundings, endpoint.info, has_tools=bool(tools)),
             surroundings=surroundings,
             tools=[describe_tool(tool) for tool in tools],
             scope=scope,
-            tool_runner=ToolRunner(ctx, scope, by_name, judge, base.hooks),
+            tool_runner=ToolRunner(ctx, scope, by_name, judge, base.hooks, mcp),
             callable_tools=by_name,
+            mcp=mcp,
             step_runner=StepRunner(ctx, deps.models, endpoint, retry, base.keys),
             limits=base.limits,
             keys=base.keys,
             retry=retry,
         )
 
-    def _select_tools(self, info: ModelInfo, *, can_search: bool) -> Sequence[Tool]:
+    def _select_tools(self, info: ModelInfo) -> Sequence[Tool]:
         if not info.tools or info.is_tiny:
             return ()
         run = self._ctx.run
-        return select_tools(run.kind, run.permissions, self._deps.tools, can_search=can_search)
+        return select_tools(run.kind, run.permissions, self._deps.tools)
+
+    async def _open_mcp(self, config: Config, info: ModelInfo) -> SessionTools | None:
+        """Sub-agents only read, which no server can promise: they get no tools of MCP servers."""
+        if self._ctx.run.kind == "agent":
+            return None
+        return await self._deps.mcp.open_session(
+            self._ctx,
+            is_configured=bool(config.mcp),
+            window=info.context_window,
+            percent=config.agent.mcp_tools_percent,
+        )
 
     async def _load_surroundings(
         self, scope: TurnScope, judge: Judge, tools: Sequence[Tool], history: list[Message]
@@ -418,79 +438,3 @@ def _check_repeats(history: Sequence[Message], run_id: str) -> None:
             " Tell it what to do differently.",
             "repeats",
         )
-
-
-MAX_CORRECTIONS = 2  # a model that fails three times would fail ten times
-_MAX_PROBLEM_CHARS = 1_000
-
-
-class OutputSchema:
-    """A schema that answers must match (`--output-schema`): stated in the system prompt, checked, and corrected.
-
-    The request to correct an answer is not stored. It is derived from the history, so that it is the same after a
-    restart (P13).
-    """
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._validator = _compile(schema)
-        self.text = msgspec.json.encode(schema).decode()
-
-    def find_problem(self, text: str) -> str | None:
-        """Return the error of an answer that does not fit the schema, or None."""
-        try:
-            value = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            fenced = " Send the bare JSON, without a code fence." if "```" in text else ""
-            return f"it is not valid JSON ({error}).{fenced}"
-        error = next(self._validator.iter_errors(value), None)
-        if error is None:
-            return None
-        where = "".join(f"[{step!r}]" for step in error.instance_path)
-        return f"the schema does not accept it: {error.message}{f' at {where}' if where else ''}"[:_MAX_PROBLEM_CHARS]
-
-    def add_corrections(self, history: Sequence[Message], run_id: str) -> list[Message]:
-        """Return the history with a correction after each answer of this run that does not fit."""
-        messages: list[Message] = []
-        for message in history:
-            messages.append(message)
-            if is_answer(message, run_id) and (problem := self.find_problem(text_of(message.parts))) is not None:
-                text = f"Your answer was not accepted: {problem}\nAnswer again, with nothing but the JSON."
-                messages.append(msgspec.structs.replace(message, role="user", parts=[Text(text)], model=None))
-        return messages
-
-    def check_answer(self, history: Sequence[Message], run_id: str) -> bool:
-        """Return whether the last answer fits; raise `TurnFailed` after too many attempts since the last prompt."""
-        problems: list[str] = []  # of the last answer first
-        for message in reversed(history):
-            if message.role == "user":
-                break
-            if not is_answer(message, run_id):
-                continue
-            problem = self.find_problem(text_of(message.parts))
-            if problem is None:
-                return not problems
-            problems.append(problem)
-            if len(problems) > MAX_CORRECTIONS:
-                raise TurnFailed(f"The answer does not match --output-schema: {problems[0]}", "output_schema")
-        return False
-
-
-def is_answer(message: Message, run_id: str) -> bool:
-    """Return whether a message is a step of this run without tool calls."""
-    if message.role != "assistant" or message.run_id != run_id or message.summary:
-        return False
-    return not any(isinstance(part, ToolCall) for part in message.parts)
-
-
-def _compile(schema: Mapping[str, Any]) -> Validator:
-    import jsonschema_rs  # slow to import, and few runs need it
-
-    try:
-        return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference)
-    except ValueError as error:
-        reason = str(error).partition("\n")[0]
-        raise TurnFailed(f"--output-schema is not a valid JSON schema: {reason}", "bad_config") from error
-
-
-def _refuse_reference(uri: str) -> Any:
-    raise ValueError(f"it refers to {uri}, and only references within the schema are followed")

@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,7 +93,7 @@ async def _serve_from(
             versions=Versions(Path(settings.data_dir)),
         )
         await engine.start()
-        configs.set_listener(store.append_config_changed)
+        configs.set_listener(partial(_tell_config_changed, engine, agent))
         stopped: asyncio.Future[None] = loop.create_future()
         context = Context(
             engine, agent, metrics, lambda: document(ROUTES), shutdown.request, configs, FileIndex(), stopped
@@ -166,6 +167,11 @@ def _idle_until(engine: Engine, metrics: Metrics, idle_s: float | None) -> float
         return None
     is_used = not engine.is_idle or metrics.open_requests > 0
     return (_now() if is_used else metrics.used_at) + idle_s
+
+
+async def _tell_config_changed(engine: Engine, agent: Agent, workspace_id: str) -> None:
+    await engine.store.append_config_changed(workspace_id)
+    await agent.config_changed(workspace_id, engine.root_of(workspace_id), engine.host_of(workspace_id))
 
 
 def _bind_all(settings: Settings, sockets: contextlib.ExitStack) -> list[tuple[Address, socket.socket]]:

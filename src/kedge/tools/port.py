@@ -29,20 +29,21 @@ if TYPE_CHECKING:
 
 MAX_PATH_CHARS = 4096  # the kernel's limit
 
-AccessKind = Literal["read", "write", "execute", "fetch", "search"]
+AccessKind = Literal["read", "write", "execute", "fetch"]
 # How a command runs: "approved" like the user's own commands; "sandboxed" in the read-only sandbox; "unapproved", where
 # there is no sandbox, in an environment without secrets and without variables that change the meaning of the command.
 RunAs = Literal["approved", "sandboxed", "unapproved"]
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """A path that a call reads or writes, a command it runs, a URL it fetches, or a query it sends."""
+    """A path that a call reads or writes, a command it runs, or a URL it fetches."""
 
     kind: AccessKind
-    subject: str  # the resolved path, the command line, the URL, or the query
+    subject: str  # the resolved path, the command line, or the URL
     description: str  # one line for the person who is asked
     params: dict[str, Any] = {}  # shown by clients, for example the diff
     is_preapproved: bool = False  # sandboxed, and configured not to need a question
+    says_read_only: bool = False  # of a tool of an MCP server: a claim of the server, which lets mode plan ask
     can_sandbox: bool = False  # of a command: the read-only sandbox is available
     unsandboxed: bool = False  # of a command: the model asks to run it without the read-only sandbox
     sandbox_problem: str = ""  # why the configured sandbox is not available; then a person decides in every mode
@@ -118,9 +119,14 @@ class ToolContext(ToolScope, Protocol):
     def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AbstractAsyncContextManager[None]: ...  # surrounds the change of a file; stores the old version first
-    async def find_search_key(self) -> str | None: ...  # of the configured search service; raises ToolError
-    async def add_cost(self, dollars: float) -> None: ...  # of a service that the call used
     async def delegate(self, prompt: str, title: str) -> str: ...  # a sub-agent's answer; raises ToolError
+    @property
+    def is_attended(self) -> bool: ...  # whether a person can answer questions
+    async def ask(self, questions: list[dict[str, Any]]) -> Answer: ...  # while the call runs; durable (P14)
+    async def state(self) -> bytes | None: ...  # what `keep_state` stored, also before a restart
+    async def keep_state(self, state: bytes | None) -> None: ...  # None: from now on a crash interrupts the call
+    @property
+    def is_stopping(self) -> bool: ...  # a cancellation comes from the server's stop; the next one goes on
     @property
     def answer(self) -> Answer | None: ...  # the person's answer to `list_questions`
 
@@ -130,12 +136,22 @@ ListAccess = Callable[[ToolScope, Any], Awaitable[Sequence[Access]]]
 ListQuestions = Callable[[Any], list[dict[str, Any]]]
 
 
+class JsonParams(msgspec.Struct, frozen=True):
+    """The input of a tool that has a JSON schema instead of a struct."""
+
+    values: dict[str, Any]
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that is not built in has its own `text` and `input_schema`, and gets `JsonParams`."""
+
     facts: ToolFacts
     params: type[msgspec.Struct]
     run: Run
     list_access: ListAccess | None = None
     list_questions: ListQuestions | None = None  # for a person, asked before the call starts; may raise ToolError
+    text: str | None = None
+    input_schema: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -147,7 +163,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str:
-        """The Markdown file beside the tool's module."""
+        """The text for the model: of a built-in tool, the Markdown file beside its module."""
+        if self.text is not None:
+            return self.text
         return (Path(__file__).parent / "builtin" / f"{self.name}.md").read_text(encoding="utf-8").strip()
 
 

@@ -43,6 +43,7 @@ async def get_workspace(request: Request) -> Response:
 async def delete_workspace(request: Request) -> Response:
     """Delete a workspace; the files in its directory stay."""
     await request.engine.delete_workspace(request.workspace_id)
+    await request.context.agent.workspace_deleted(request.workspace_id)
     request.context.configs.forget(request.workspace_id)
     return Response(Deleted(deleted=True))
 

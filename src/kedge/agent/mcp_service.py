@@ -1,0 +1,119 @@
+"""The MCP servers of all workspaces, as the agent and the server's routes use them.
+
+Nothing of `kedge.mcp` is imported before a workspace has a server configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kedge.config.schema import Configure, McpServerConfig
+from kedge.engine.turn import TurnContext
+from kedge.engine.workspace_host import WorkspaceHost
+from kedge.protocol.errors import Invalid, KedgeError, NotFound
+from kedge.protocol.mcp import McpServers
+
+if TYPE_CHECKING:
+    from kedge.agent.mcp_tools import SessionTools
+    from kedge.mcp.port import Transport
+    from kedge.mcp.servers import McpServer, WorkspaceServers
+
+CANCEL_S = 10.0  # to tell a server that its task is abandoned
+
+
+class McpService:
+    def __init__(
+        self,
+        configure: Configure,
+        environ: Mapping[str, str],
+        make_http_transport: Callable[[McpServerConfig], Transport],
+    ) -> None:
+        """The environment of servers, and the configuration that names them, are those of Kedge's server."""
+        self._configure = configure
+        self._environ = environ
+        self._make_http_transport = make_http_transport
+        self._workspaces: dict[str, WorkspaceServers] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open_session(
+        self, ctx: TurnContext, *, is_configured: bool, window: int | None, percent: float
+    ) -> SessionTools | None:
+        """Start the workspace's servers and return the session's tools; None if no server is configured.
+
+        `is_configured`: whether the run's own configuration names a server.
+        """
+        if not is_configured and ctx.workspace_id not in self._workspaces:
+            return None
+        servers = await self._follow_config(ctx.workspace_id, ctx.directory, ctx.host)
+        servers.start()
+        from kedge.agent.mcp_tools import SessionTools
+
+        return await SessionTools.load(
+            ctx, servers, window=window, percent=percent, cancel_later=self._cancel_task_later
+        )
+
+    async def describe(self, directory: Path, host: WorkspaceHost) -> McpServers:
+        """Return the servers that the configuration names, with their state. Starts none."""
+        if host.workspace_id not in self._workspaces and not await self._read_config(directory):
+            return McpServers([])
+        return (await self._follow_config(host.workspace_id, directory, host)).describe()
+
+    async def restart(self, name: str, directory: Path, host: WorkspaceHost) -> McpServers:
+        """End a server and connect again. Raises `NotFound` or `Invalid`."""
+        servers = await self._follow_config(host.workspace_id, directory, host)
+        if name not in servers.servers:
+            raise NotFound("mcp_server", name)
+        if not servers.servers[name].config.enabled:
+            raise Invalid("mcp_disabled", f"the MCP server {name} is disabled; set mcp.{name}.enabled to true first")
+        await servers.restart(name)
+        return servers.describe()
+
+    async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
+        """End the servers that the configuration does not name any more, or names differently."""
+        if workspace_id in self._workspaces:
+            with contextlib.suppress(KedgeError):  # an invalid file changes nothing until it is right again
+                await self._follow_config(workspace_id, directory, host)
+
+    async def close_workspace(self, workspace_id: str) -> None:
+        if (servers := self._workspaces.pop(workspace_id, None)) is not None:
+            await servers.close()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*(self.close_workspace(workspace_id) for workspace_id in list(self._workspaces)))
+
+    async def _read_config(self, directory: Path) -> Mapping[str, McpServerConfig]:
+        return (await asyncio.to_thread(self._configure, directory, self._environ)).mcp
+
+    async def _follow_config(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> WorkspaceServers:
+        configs = await self._read_config(directory)
+        servers = self._workspaces.get(workspace_id)
+        if servers is None:
+            from kedge.mcp.servers import WorkspaceServers
+
+            servers = WorkspaceServers(directory, self._environ, host, self._make_http_transport)
+            servers = self._workspaces.setdefault(workspace_id, servers)
+        servers.apply(configs)
+        return servers
+
+    def _cancel_task_later(self, server: McpServer, task_id: str) -> None:
+        """Tell a server that nobody waits for its task any more, in the background."""
+
+        async def cancel() -> None:
+            from kedge.mcp.errors import McpError
+
+            with contextlib.suppress(McpError, TimeoutError):
+                async with asyncio.timeout(CANCEL_S):
+                    with server.call() as client:
+                        await client.cancel_task(task_id)
+
+        self._keep(asyncio.create_task(cancel()))
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

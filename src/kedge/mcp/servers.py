@@ -1,0 +1,391 @@
+"""The MCP servers of a workspace: one connection each, shared by all its sessions, kept alive and described to people.
+
+A server is started when the first run needs it, and started again with growing pauses when it ends by itself. It costs
+nobody anything but its tools: no method here raises because a server is broken, except the requests to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from kedge.config.change import SECRET_NAME
+from kedge.config.environment import has_references
+from kedge.config.mcp import InvalidServer, expand_server
+from kedge.config.schema import McpServerConfig
+from kedge.files.environment import drop_invalid_variables
+from kedge.mcp.client import Client
+from kedge.mcp.errors import CannotConnect, LoginRequired, McpError
+from kedge.mcp.listing import OfferedTool, offer_tools
+from kedge.mcp.messages import ToolInfo
+from kedge.mcp.port import Transport
+from kedge.mcp.stdio import Command, RecordedProcess, StdioTransport
+from kedge.protocol import mcp as seen
+from kedge.protocol.mcp import McpEvent, McpState
+from kedge.protocol.text_safety import one_line, program_output
+
+log = logging.getLogger(__name__)
+
+RETRY_S = (1.0, 5.0, 20.0, 60.0)  # pauses before a server is started again by itself; then it waits for the next run
+STABLE_S = 60.0  # a connection that lasted so long was no failure
+IDLE_S = 30 * 60.0  # without a run in the workspace: servers keep state that a session may come back to
+TICK_S = 10.0  # how often memory is looked at, while a process is alive
+MAX_MEMORY_BYTES = 4 * 1024 * 1024 * 1024  # of a server with all its processes
+MAX_ERROR_CHARS = 500
+REFRESH_S = 2.0  # a step waits no longer for a list that changed
+_MIN_SECRET_CHARS = 6
+# They give access to Kedge's server, or are about its own process.
+_HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN", "KEDGE_FAILPOINT"})
+
+
+class HostedProcess(RecordedProcess, Protocol):
+    async def memory_bytes(self) -> int: ...
+
+
+class Host(Protocol):
+    """What the servers of a workspace need of the engine."""
+
+    async def record_process(self, pid: int) -> HostedProcess: ...
+    def publish(self, event: McpEvent) -> None: ...
+
+
+# Returns the transport of a server with an address; the configuration has its references expanded.
+MakeHttpTransport = Callable[[McpServerConfig], Transport]
+
+
+class McpServer:
+    """Implements `kedge.mcp.client.ClientEvents`."""
+
+    def __init__(
+        self,
+        name: str,
+        config: McpServerConfig,
+        directory: Path,
+        environ: Mapping[str, str],
+        host: Host,
+        make_http_transport: MakeHttpTransport,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.state: McpState = "idle" if config.enabled else "disabled"
+        self.error: str | None = None
+        self.tools: list[ToolInfo] = []
+        self.revision = 0  # of the tools
+        self.client: Client | None = None  # while it is ready
+        self.settled = asyncio.Event()  # set after the first attempt to connect
+        self.ready = asyncio.Event()
+        self.settled.set()
+        self.calls = 0  # in flight
+        self._directory = directory
+        self._environ = environ
+        self._host = host
+        self._make_http_transport = make_http_transport
+        self._transport: Transport | None = None
+        self._process: HostedProcess | None = None
+        self._secrets: list[str] = []
+        self._changed: set[str] = set()
+        self._running: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        self._end: McpError | None = None
+        self._counts = (0, 0)  # prompts, resources
+
+    def start(self) -> None:
+        """Connect in the background, unless it is connected, connecting or disabled."""
+        if self.config.enabled and (self._running is None or self._running.done()):
+            self.settled.clear()
+            self._running = asyncio.create_task(self._run())
+
+    async def connect(self, timeout_s: float) -> None:
+        """Start the server if needed, and wait until it is ready or was given up, for a limited time."""
+        self.start()
+        running = self._running
+        if self.ready.is_set() or running is None:
+            return
+        ready = asyncio.ensure_future(self.ready.wait())
+        await asyncio.wait([ready, running], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+
+    async def stop(self, state: McpState = "idle", error: str | None = None) -> None:
+        """End the connection and the process. Bounded in time."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            await asyncio.wait([running])
+        self._set_state("disabled" if not self.config.enabled else state, error)
+        self.settled.set()
+
+    async def refresh(self) -> None:
+        """List the tools again if the server said that they changed."""
+        if self.client is None or "tools" not in self._changed:
+            return
+        self._changed.discard("tools")
+        try:
+            async with asyncio.timeout(REFRESH_S):
+                self._set_tools(await self.client.list_tools())
+            self._set_state(self.state, None)
+        except (McpError, TimeoutError) as error:
+            self._changed.add("tools")
+            log.info("the tools of the MCP server %s could not be listed again: %s", self.name, error)
+
+    @contextlib.contextmanager
+    def call(self) -> Generator[Client]:
+        """The client for one call. Raises `CannotConnect`."""
+        if self.client is None:
+            why = f": {self.error}" if self.error else ""
+            raise CannotConnect(f"the MCP server {self.name} is not connected ({self.state}{why})")
+        self.calls += 1
+        try:
+            yield self.client
+        finally:
+            self.calls -= 1
+
+    async def check_memory(self) -> None:
+        if self._process is None:
+            return
+        used = await self._process.memory_bytes()
+        if used > MAX_MEMORY_BYTES:
+            error = f"it used {used >> 20} MiB of memory and was ended"
+            log.warning("the MCP server %s: %s", self.name, error)
+            await self.stop("failed", error)
+
+    @property
+    def has_process(self) -> bool:
+        return self._process is not None
+
+    def describe(self, offered: Sequence[OfferedTool]) -> seen.McpServer:
+        transport, client = self._transport, self.client
+        stdio = transport if isinstance(transport, StdioTransport) else None
+        stderr = self.redact(program_output(stdio.stderr_tail)) if stdio is not None else ""
+        return seen.McpServer(
+            name=self.name,
+            kind="stdio" if self.config.url is None else "http",
+            state=self.state,
+            error=self.error,
+            tools=[
+                seen.McpTool(name=each.name, tool=each.tool, title=each.title, description=each.description or None)
+                for each in offered
+            ],
+            prompts=self._counts[0],
+            resources=self._counts[1],
+            title=None if client is None else one_line(client.server.title or client.server.name, 80) or None,
+            version=None if client is None else one_line(client.server.version, 40) or None,
+            protocol=None if client is None else client.version,
+            pid=None if stdio is None or client is None else stdio.pid,
+            stderr=stderr or None,
+            skipped_lines=0 if stdio is None else stdio.garbage_lines,
+        )
+
+    def redact(self, text: str) -> str:
+        """Replace the secrets of the configuration, which a server may repeat."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
+
+    def on_change(self, what: str) -> None:
+        self._changed.add(what)
+        self._set_state(self.state, self.error)
+
+    def on_closed(self, error: McpError) -> None:
+        self._end = error
+        self._ended.set()
+
+    async def _run(self) -> None:
+        """Connect, and again when the connection ends by itself, until there is no pause left."""
+        loop = asyncio.get_running_loop()
+        pauses = iter(RETRY_S)
+        while True:
+            self._set_state("starting")
+            began = loop.time()
+            try:
+                await self._connect_and_wait()
+            except LoginRequired as error:
+                self._set_state("needs_login", error.text)
+                return
+            except McpError as error:
+                self._set_state("failed", error.text)
+            except Exception as error:  # boundary: a bug must not leave a server that seems to start for ever
+                log.exception("the connection to the MCP server %s failed", self.name)
+                self._set_state("failed", f"internal error ({type(error).__name__})")
+            finally:
+                self.settled.set()
+            if loop.time() - began > STABLE_S:
+                pauses = iter(RETRY_S)
+            pause_s = next(pauses, None)
+            if pause_s is None:
+                return
+            await asyncio.sleep(pause_s)
+
+    async def _connect_and_wait(self) -> None:
+        """Returns never; raises `McpError` when the connection failed or ended."""
+        self._ended.clear()
+        self._transport = transport = await asyncio.to_thread(self._make_transport)
+        client = Client(transport, self, timeout_s=self.config.timeout_s)
+        try:
+            await client.connect()
+            self._set_tools(await client.list_tools())
+            self._changed.clear()
+            self.client = client
+            self._set_state("ready")
+            self.settled.set()
+            self.ready.set()
+            self._counts = await _count(client)
+            if any(self._counts):
+                self._set_state("ready")
+            await self._ended.wait()
+            raise self._end or CannotConnect("the connection ended")
+        finally:
+            self.client = None
+            self.ready.clear()
+            await client.close()
+            self._process = None
+
+    def _make_transport(self) -> Transport:
+        try:
+            config = expand_server(self.config, self._environ)
+        except InvalidServer as error:
+            raise CannotConnect(str(error)) from error
+        self._secrets = _find_secrets(self.config, config)
+        if config.command is None:
+            return self._make_http_transport(config)
+        env = {name: value for name, value in self._environ.items() if name not in _HIDDEN_VARIABLES}
+        cwd = self._directory / Path(config.cwd or ".").expanduser()
+        argv = (config.command, *config.args)
+        command = Command(argv, drop_invalid_variables({**env, **config.env}), cwd, self._directory)
+        return StdioTransport(command, self._record_process)
+
+    async def _record_process(self, pid: int) -> HostedProcess:
+        self._process = await self._host.record_process(pid)
+        return self._process
+
+    def _set_tools(self, tools: list[ToolInfo]) -> None:
+        self.tools = tools
+        self.revision += 1
+
+    def _set_state(self, state: McpState, error: str | None = None) -> None:
+        self.state = state
+        self.error = None if error is None else one_line(self.redact(error), MAX_ERROR_CHARS)
+        self._host.publish(McpEvent(name=self.name, state=state, error=self.error, tools=len(self.tools)))
+
+
+class WorkspaceServers:
+    """All servers of one workspace."""
+
+    def __init__(
+        self, directory: Path, environ: Mapping[str, str], host: Host, make_http_transport: MakeHttpTransport
+    ) -> None:
+        self.servers: dict[str, McpServer] = {}
+        self._directory = directory
+        self._environ = environ
+        self._host = host
+        self._make_http_transport = make_http_transport
+        self._ending: set[asyncio.Task[None]] = set()
+        self._ticking: asyncio.Task[None] | None = None
+        self._used_at = asyncio.get_running_loop().time()
+        self._offered: tuple[object, dict[str, OfferedTool]] = (None, {})
+
+    def apply(self, configs: Mapping[str, McpServerConfig]) -> None:
+        """Follow the configuration: servers that changed or are gone are ended, the others keep running."""
+        for name in [name for name, server in self.servers.items() if configs.get(name) != server.config]:
+            self._end_later(self.servers.pop(name).stop())
+        for name, config in configs.items():
+            if name not in self.servers:
+                self.servers[name] = McpServer(
+                    name, config, self._directory, self._environ, self._host, self._make_http_transport
+                )
+
+    def start(self) -> None:
+        """Start all servers that are not running; returns at once."""
+        self.touch()
+        for server in self.servers.values():
+            server.start()
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.create_task(self._tick())
+
+    def touch(self) -> None:
+        """A run uses the workspace: its servers stay."""
+        self._used_at = asyncio.get_running_loop().time()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until each server is ready or has failed, for a limited time."""
+        if waits := [asyncio.ensure_future(server.settled.wait()) for server in self.servers.values()]:
+            await asyncio.wait(waits, timeout=timeout_s)
+            for each in waits:
+                each.cancel()
+
+    async def refresh(self) -> None:
+        """Follow changes of the servers' tools. For the time between two steps."""
+        self.touch()
+        if self.servers:
+            await asyncio.gather(*(server.refresh() for server in self.servers.values()))
+
+    def offered(self) -> dict[str, OfferedTool]:
+        """Return the tools of all servers that were ready at least once, by name."""
+        lists = {name: server.tools for name, server in self.servers.items() if server.config.enabled}
+        key = [(id(self.servers[name]), self.servers[name].revision) for name in lists]
+        if self._offered[0] != key:
+            choices = {name: self.servers[name].config.tools for name in lists}
+            self._offered = (key, offer_tools(lists, choices))
+        return self._offered[1]
+
+    def describe(self) -> seen.McpServers:
+        by_server: dict[str, list[OfferedTool]] = {}
+        for each in self.offered().values():
+            by_server.setdefault(each.server, []).append(each)
+        return seen.McpServers(
+            [server.describe(by_server.get(name, ())) for name, server in sorted(self.servers.items())]
+        )
+
+    async def restart(self, name: str) -> None:
+        """End a server and connect again. Raises `KeyError`."""
+        server = self.servers[name]
+        await server.stop()
+        server.start()
+        self.start()
+
+    async def close(self) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+        await asyncio.gather(*(server.stop() for server in self.servers.values()), *self._ending)
+
+    def _end_later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _tick(self) -> None:
+        """Look after the processes as long as there are any."""
+        loop = asyncio.get_running_loop()
+        while True:
+            servers = list(self.servers.values())
+            await asyncio.sleep(TICK_S if any(server.has_process for server in servers) else IDLE_S)
+            if any(server.calls for server in servers):
+                self.touch()
+            if loop.time() - self._used_at > IDLE_S:
+                await asyncio.gather(*(server.stop() for server in servers))
+                return
+            for server in servers:
+                await server.check_memory()
+
+
+async def _count(client: Client) -> tuple[int, int]:
+    try:
+        return len(await client.list_prompts()), len(await client.list_resources())
+    except McpError:
+        return 0, 0
+
+
+def _find_secrets(written: McpServerConfig, expanded: McpServerConfig) -> list[str]:
+    """Return the values of variables and headers that are secret by their name, or come from the environment."""
+    pairs = [
+        (name, raw, value)
+        for raws, values in ((written.env, expanded.env), (written.headers, expanded.headers))
+        for (name, raw), value in zip(raws.items(), values.values(), strict=False)
+    ]
+    secrets = [value for name, raw, value in pairs if SECRET_NAME.search(name) or has_references(raw)]
+    words = [re.sub(r"^(Bearer|Basic) ", "", value) for value in secrets]
+    return sorted({word for word in words if len(word) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
