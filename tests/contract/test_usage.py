@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from kedge.protocol.messages import finish_of
 from kedge.protocol.runs import Run, RunStatus, Usage
 from tests.support.harness import Kedge
@@ -34,6 +36,37 @@ async def test_a_step_says_what_it_used_and_run_and_session_the_sum(kedge: Kedge
     assert await session_usage(kedge, session_id) == 43
     finishes = [finish_of(m.parts) for m in await kedge.messages(session_id) if m.role == "assistant"]
     assert [finish and finish.usage for finish in finishes] == [Usage(output_tokens=1)] * 3
+
+
+async def test_the_times_of_a_run_are_those_of_its_acceptance_start_and_end(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    began = time.time()
+    await kedge.send(session_id, "wait go; say one", "r1")
+    await kedge.send(session_id, "say two", "r2")
+    await kedge.reached("go")
+    first, second = await status(kedge, "r1"), await status(kedge, "r2")
+    assert first.created_at is not None
+    assert first.started_at is not None
+    assert began - 1 <= first.created_at <= first.started_at <= time.time() + 1
+    assert (first.ended_at, second.started_at, second.ended_at) == (None, None, None)
+    kedge.gates.open("go")
+    await kedge.ends("r1", "r2")
+    first, second = await status(kedge, "r1"), await status(kedge, "r2")
+    assert first.ended_at is not None
+    assert second.started_at is not None
+    assert second.ended_at is not None
+    assert first.started_at is not None
+    assert first.started_at <= first.ended_at <= second.started_at <= second.ended_at
+
+
+async def test_runs_are_listed_by_the_beginning_of_their_ids(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    for run_id in ("fix-1", "fix-2", "fiz", "fix", "FIX"):
+        await kedge.send(session_id, "say one", run_id)
+    await kedge.ends("fix-1", "fix-2", "fiz", "fix", "FIX")
+    listed = await kedge.store.runs(kedge.workspace_id, prefix="fix")
+    assert [run.run_id for run in listed] == ["fix-1", "fix-2", "fix"]
+    assert [run.run_id for run in await kedge.store.runs(kedge.workspace_id, prefix="fix-", limit=1)] == ["fix-2"]
 
 
 async def test_usage_of_an_open_run_is_there_before_its_end(kedge: Kedge) -> None:

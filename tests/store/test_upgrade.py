@@ -115,3 +115,12 @@ async def test_an_undo_from_before_there_were_kinds_is_redone_whole(tmp_path: Pa
         assert [m.id for m in (await store.messages("w", "s1", None, 10)).messages] == ["m1"]
     finally:
         await store.close()
+
+
+async def test_a_run_from_before_times_were_stored_has_none(tmp_path: Path) -> None:
+    make_old_store(tmp_path)
+    store = SqliteStore.open(tmp_path)
+    try:
+        assert {(run.created_at, run.started_at, run.ended_at) for run in await store.runs("w")} == {(None,) * 3}
+    finally:
+        await store.close()

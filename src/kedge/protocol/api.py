@@ -266,6 +266,7 @@ class ShellBody(msgspec.Struct, frozen=True, kw_only=True):
 class RunsQuery(msgspec.Struct, frozen=True):
     session_id: str | None = None
     state: RunState | None = None
+    prefix: Annotated[str, msgspec.Meta(max_length=128, description="the beginning of the IDs")] = ""
     limit: Limit = MAX_PAGE
 
 

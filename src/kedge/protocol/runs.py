@@ -148,15 +148,19 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunStatus(Run, frozen=True, kw_only=True):
-    """A run with its usage so far and its error, for responses; never an event.
+    """A run with its usage so far, its error and its times, for responses; never an event.
 
-    `undone`: an undo removed its messages from the conversation.
+    `undone`: an undo removed its messages from the conversation. Times are in seconds of the epoch: when it was
+    accepted, when its first turn began, and when it ended.
     """
 
     usage: Usage
     error: str | None = None
     code: str | None = None
     undone: bool = False
+    created_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -219,7 +219,12 @@ class Store(Protocol):
     async def run(self, workspace_id: str, run_id: str) -> RunStatus: ...
     async def run_end(self, workspace_id: str, run_id: str) -> RunEnd | None: ...
     async def runs(
-        self, workspace_id: str, session_id: str | None = None, state: RunState | None = None, limit: int = 1000
+        self,
+        workspace_id: str,
+        session_id: str | None = None,
+        state: RunState | None = None,
+        limit: int = 1000,
+        prefix: str = "",
     ) -> list[RunStatus]: ...
 
     # messages of a turn

@@ -74,9 +74,10 @@ async def list_runs(request: Request) -> Response:
     """List runs."""
     request.engine.require_workspace(request.workspace_id)
     query = request.query(RunsQuery)
-    return Response(
-        Runs(await request.engine.store.runs(request.workspace_id, query.session_id, query.state, query.limit))
+    found = await request.engine.store.runs(
+        request.workspace_id, query.session_id, query.state, query.limit, query.prefix
     )
+    return Response(Runs(found))
 
 
 async def get_run(request: Request) -> Response:

@@ -79,8 +79,7 @@ def _waiting_of(row: sqlite3.Row) -> Waiting | None:
 
 def status_of(row: sqlite3.Row) -> RunStatus:
     run = msgspec.structs.asdict(run_of(row))
-    is_undone = row["undone"] > 0
-    return RunStatus(**run, usage=usage_of(row), error=row["error"], code=row["code"], undone=is_undone)
+    return struct_of(row, RunStatus, **run, usage=usage_of(row), undone=row["undone"] > 0)
 
 
 def usage_of(row: sqlite3.Row) -> Usage:

@@ -35,8 +35,9 @@ def join(tx: Transaction, claim: Claim) -> list[Run]:
         if not row["may_join"] or row["mode"] != host["mode"] or _find_difference(tx, row, host) is not None:
             continue
         tx.execute(
-            "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE workspace_id = ? AND run_id = ?",
-            *(claim.run_id, claim.workspace_id, row["run_id"]),
+            "UPDATE runs SET state = 'running', attempt = 1, merged_into = ?, started_at = ?"
+            " WHERE workspace_id = ? AND run_id = ?",
+            *(claim.run_id, tx.now, claim.workspace_id, row["run_id"]),
         )
         joined.append(append_run_event(tx, claim.workspace_id, row["run_id"], "updated"))
         messages.write_user_message(tx, row)

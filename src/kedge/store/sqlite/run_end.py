@@ -153,9 +153,9 @@ def _end(tx: Transaction, row: sqlite3.Row, outcome: Outcome, message_id: str | 
     is_cancelled, error, code = outcome.state == "cancelled", outcome.error, outcome.code
     changed = tx.execute(
         "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?,"
-        " wait_reason = NULL, wait_until = NULL, cancel_requested = cancel_requested OR ?"
+        " wait_reason = NULL, wait_until = NULL, cancel_requested = cancel_requested OR ?, ended_at = ?"
         " WHERE workspace_id = ? AND run_id = ? AND state IN ('queued', 'running')",
-        *(outcome.state, message_id, error, code, encode(usage), is_cancelled, workspace_id, run_id),
+        *(outcome.state, message_id, error, code, encode(usage), is_cancelled, tx.now, workspace_id, run_id),
     )
     assert changed == 1, f"run {run_id} would end twice"
     parent = row["parent_run_id"] and find_run(tx.db, workspace_id, row["parent_run_id"])

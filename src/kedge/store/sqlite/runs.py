@@ -79,11 +79,12 @@ def accept(tx: Transaction, workspace_id: str, run_id: str, submission: Submissi
     seq = tx.next_seq(workspace_id)
     tx.execute(
         "INSERT INTO runs (workspace_id, run_id, session_id, kind, state, on_busy, permissions, model, mode, seq,"
-        " place, may_join, parent_run_id, body_hash) VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " place, may_join, parent_run_id, body_hash, created_at)"
+        " VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         *(workspace_id, run_id, session_id, submission.kind, submission.on_busy, submission.permissions),
         *(submission.model, submission.options.mode if parent is None else parent["mode"], seq),
         *(interrupt_place(seq) if submission.on_busy == "interrupt" else seq, submission.on_busy == "steer"),
-        *(submission.parent_run_id, digest),
+        *(submission.parent_run_id, digest, tx.now),
     )
     attachments = _encode_body(submission.attachments) if submission.attachments else None
     tx.execute(
@@ -105,8 +106,9 @@ def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None
         return start(tx, workspace_id, session_id)
     tx.execute(
         "UPDATE runs SET state = 'running', attempt = attempt + 1 - (suspended OR wait_reason IS NOT NULL),"
-        " suspended = 0, epoch = epoch + 1, is_claimed = 1 WHERE workspace_id = ? AND run_id = ?",
-        *(workspace_id, row["run_id"]),
+        " suspended = 0, epoch = epoch + 1, is_claimed = 1, started_at = coalesce(started_at, ?)"
+        " WHERE workspace_id = ? AND run_id = ?",
+        *(tx.now, workspace_id, row["run_id"]),
     )
     run = append_run_event(tx, workspace_id, row["run_id"], "updated")
     messages.write_user_message(tx, row)
@@ -251,12 +253,19 @@ def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
 
 
 def list_runs(
-    db: sqlite3.Connection, workspace_id: str, session_id: str | None, state: RunState | None, limit: int
+    db: sqlite3.Connection, workspace_id: str, session_id: str | None, state: RunState | None, limit: int, prefix: str
 ) -> list[RunStatus]:
-    """Return the newest `limit` runs, in the order of acceptance."""
-    wanted = {"workspace_id": workspace_id, "session_id": session_id, "state": state}
-    given = {column: value for column, value in wanted.items() if value is not None}
-    conditions = " AND ".join(f"{column} = ?" for column in given)
+    """Return the newest `limit` runs, in the order of acceptance. `prefix`: the beginning of their IDs."""
+    end = prefix + "\x7f"  # behind every character of an ID
+    wanted = {
+        "workspace_id = ?": workspace_id,
+        "session_id = ?": session_id,
+        "state = ?": state,
+        "run_id >= ?": prefix or None,
+        "run_id < ?": end if prefix else None,
+    }
+    given = {condition: value for condition, value in wanted.items() if value is not None}
+    conditions = " AND ".join(given)
     rows = db.execute(
         f"{RUN_STATUSES} WHERE {conditions} ORDER BY seq DESC LIMIT ?", (*given.values(), limit)
     ).fetchall()

@@ -215,9 +215,14 @@ class SqliteStore:
         return await self._readers.read(run_end.end_of, workspace_id, run_id)
 
     async def runs(
-        self, workspace_id: str, session_id: str | None = None, state: RunState | None = None, limit: int = 1000
+        self,
+        workspace_id: str,
+        session_id: str | None = None,
+        state: RunState | None = None,
+        limit: int = 1000,
+        prefix: str = "",
     ) -> list[RunStatus]:
-        return await self._readers.read(runs.list_runs, workspace_id, session_id, state, limit)
+        return await self._readers.read(runs.list_runs, workspace_id, session_id, state, limit, prefix)
 
     # messages of a turn
 
