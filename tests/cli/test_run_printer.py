@@ -73,4 +73,6 @@ def test_the_summary_has_the_cost_if_there_is_one_and_is_left_out_if_nothing_was
     usage = {"input_tokens": 10, "output_tokens": 2}
     assert summarize_usage(1.25, usage) == "1.2 s, 10 tokens in, 2 out"
     assert summarize_usage(1.25, {**usage, "cost": 0.0123, "estimated": True}).endswith(", $0.0123")
+    cached = {**usage, "cache_read_tokens": 30, "cache_write_tokens": 5}
+    assert summarize_usage(1.25, cached) == "1.2 s, 45 tokens in (30 cached), 2 out"
     assert summarize_usage(0.01, {"input_tokens": 0, "output_tokens": 0, "cost": 0.0}) == ""

@@ -85,6 +85,8 @@ class ToolHarness:
         self.answer: Answer | None = None
         self.changed: list[tuple[Path, bytes | None, tuple[int, int] | None]] = []
         self.report = ""  # of a sub-agent
+        self.search_key: str | None = None
+        self.costs: list[float] = []
 
     def write(self, text: str) -> None:
         self.apply_plan.append(text)
@@ -104,6 +106,12 @@ class ToolHarness:
         """There is nobody who keeps versions; that a tool says what it changes can be seen."""
         self.changed.append((path, data, counts))
         yield
+
+    async def find_search_key(self) -> str | None:
+        return self.search_key
+
+    async def add_cost(self, dollars: float) -> None:
+        self.costs.append(dollars)
 
     async def delegate(self, prompt: str, title: str) -> str:
         return f"{title}: {self.report}"

@@ -58,6 +58,12 @@ class TurnHands:
     ) -> AbstractAsyncContextManager[None]:
         return self._ctx.record_change(path, data, counts)
 
+    async def find_search_key(self) -> str | None:
+        return None
+
+    async def add_cost(self, dollars: float) -> None:
+        raise AssertionError("nothing here costs anything")
+
     async def delegate(self, prompt: str, title: str) -> str:
         raise NotImplementedError
 

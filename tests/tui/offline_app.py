@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from kedge.protocol.events import FileChange
 from kedge.protocol.files import SessionFile, SessionFiles
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run, Usage
-from kedge.protocol.sessions import Job, Session
+from kedge.protocol.sessions import Job, JobOutput, Session
 from kedge.tui import app as app_module
 from kedge.tui import formats, panels
 from kedge.tui.api import Api
@@ -172,6 +172,16 @@ class OfflineApi(Api):
 
     async def jobs(self) -> list[Job]:
         return [_job("j1", "python -m http.server 8000", None), _job("j2", "pytest -q --forked", 1)]
+
+    async def wait_for_jobs(self, running: Iterable[str], wait_s: float) -> list[Job]:
+        await asyncio.Event().wait()
+        raise AssertionError("never")
+
+    async def job_output(self, job_id: str, after: int | None, wait_s: float) -> JobOutput:
+        if after is not None:
+            await asyncio.Event().wait()
+        text = "Serving HTTP on 127.0.0.1 port 8000\n127.0.0.1 - - GET /anchor.html 200\n"
+        return JobOutput((await self.jobs())[0], text, len(text))
 
 
 def _job(job_id: str, command: str, exit_code: int | None) -> Job:

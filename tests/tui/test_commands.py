@@ -66,7 +66,7 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: 
         await ui.submit("/rename Another title")
         await ui.shows("Another title")
         await ui.submit("/cost")
-        await ui.shows("10 tokens in, 1 out")
+        await ui.shows("10 in · 1 out tokens")
         await ui.submit("/context")
         await ui.shows("11 tokens")
         await ui.submit("/copy")

@@ -17,7 +17,7 @@ from kedge.models.keys.check import check_key
 from kedge.models.keys.credentials import Credentials, check_characters, last_four
 from kedge.models.keys.stores import Entry
 from kedge.models.provider_registry import add_packages, configured_providers, find_provider
-from kedge.models.providers import Provider, find_env_key
+from kedge.models.providers import SEARCH_PROVIDERS, Provider, find_env_key
 from kedge.models.selection.selector import select_default_model
 from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
 from kedge.protocol.bounds import MAX_KEY_CHARS
@@ -42,7 +42,7 @@ class Logins:
         config = await self._load_config(directory, env)
         provider = _require_provider(body.provider_id, config)
         key = _validate_key(body.api_key)
-        if body.check:
+        if body.check and provider.id not in SEARCH_PROVIDERS:  # a check would be a search that costs
             url = {} if body.base_url is None else {provider.url_variable: body.base_url}
             await self._check(provider, key, {**env, **url})
         storage = config.credentials.store
@@ -66,7 +66,9 @@ class Logins:
         `env` is the environment that the configuration refers to, if not the server's.
         """
         known = configured_providers(await self._load_config(directory, self._environ if env is None else env))
-        known = await asyncio.to_thread(add_packages, known)
+        known = {**await asyncio.to_thread(add_packages, known)}
+        for name, provider in SEARCH_PROVIDERS.items():
+            known.setdefault(name, provider)
         try:
             stored = await self._credentials.load_stored()
         except ConfigError as error:
@@ -131,6 +133,7 @@ def _require_provider(provider_id: str, config: Config) -> Provider:
         provider = find_provider(provider_id, config)
     except ConfigError as error:  # of a broken provider package
         raise Invalid("unknown_provider", error.text) from error
+    provider = provider or SEARCH_PROVIDERS.get(provider_id)
     if provider is not None:
         return provider
     known = configured_providers(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping, MutableSet, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, MutableMapping, MutableSet, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from kedge.files.safe_open import remove_tree
 from kedge.files.states import compute_digest
 from kedge.protocol.messages import Image, Message, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer
-from kedge.protocol.runs import RunOptions
+from kedge.protocol.runs import RunOptions, Usage
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, RunAs, ToolScope
 from kedge.tools.process.command import Jobs
@@ -31,6 +31,13 @@ SCRATCH_KEPT_S = 30 * 86_400  # as long as the event log
 
 # Gives access to this server: not for programs that a model starts.
 _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN"})
+
+
+FindSearchKey = Callable[[], Coroutine[Any, Any, str | None]]
+
+
+async def _find_no_key() -> str | None:
+    return None
 
 
 class TurnScope:
@@ -59,6 +66,7 @@ class TurnScope:
         self.shown_instructions: dict[str, str] = {}  # digests of context files by path, as the model last saw them
         self.scratch = scratch_directory(data_dir, self.session_id)  # created on first use
         self.approved_path = None  # set for each call
+        self.find_search_key: FindSearchKey = _find_no_key  # set in the turn of a model
         self.is_hidden: Callable[[str], bool] | None = None
         self.sandbox = Sandbox(
             config=config.sandbox,
@@ -125,6 +133,7 @@ class CallContext:
         self._message_id = message_id  # of the step
         self._writer = writer
         self._chars_left = MAX_SHOWN_CHARS
+        self._find_search_key = scope.find_search_key
 
     def write(self, text: str) -> None:
         """Show output while the call runs, up to a limit; the result has the rest."""
@@ -164,6 +173,12 @@ class CallContext:
                 yield
         except NotRecorded as error:
             raise ToolError(f"Nothing was written: what was there before could not be kept ({error}).") from error
+
+    async def find_search_key(self) -> str | None:
+        return await self._find_search_key()
+
+    async def add_cost(self, dollars: float) -> None:
+        await self._ctx.add_usage(Usage(cost=dollars))
 
     async def delegate(self, prompt: str, title: str) -> str:
         own = self._ctx.options

@@ -27,7 +27,7 @@ from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import MAX_CHARS, TurnScope
 from kedge.agent.tool_params import describe_tool
-from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort
+from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort, find_search_key
 from kedge.agent.turn_state import (
     STOP_AT_REPEATS,
     Step,
@@ -320,12 +320,13 @@ class _Turn:
             jobs=deps.jobs.of(ctx.workspace_id),
             sees_images=endpoint.info.images,
         )
+        scope.find_search_key = lambda: find_search_key(deps.credentials, base.config.search, base.env)
         scope.max_result_chars = min(max_result_chars(endpoint.info), MAX_CHARS)  # also bounds instruction files
         # The same after a change of model: it knows what the user has allowed meanwhile.
         judge = self._judge = self._judge or await _create_judge(ctx, scope)
         scope.is_hidden = judge.is_hidden
         scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
-        tools = self._select_tools(endpoint.info)
+        tools = self._select_tools(endpoint.info, can_search=base.config.search.provider is not None)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
         await base.models.report_other_effort(endpoint, has_tools=bool(tools))
         if base.hooks is not None:
@@ -346,11 +347,11 @@ class _Turn:
             retry=retry,
         )
 
-    def _select_tools(self, info: ModelInfo) -> Sequence[Tool]:
+    def _select_tools(self, info: ModelInfo, *, can_search: bool) -> Sequence[Tool]:
         if not info.tools or info.is_tiny:
             return ()
         run = self._ctx.run
-        return select_tools(run.kind, run.permissions, self._deps.tools)
+        return select_tools(run.kind, run.permissions, self._deps.tools, can_search=can_search)
 
     async def _open_mcp(self, config: Config, info: ModelInfo) -> SessionTools | None:
         """Sub-agents only read, which no server can promise: they get no tools of MCP servers."""

@@ -14,16 +14,18 @@ from kedge.agent.limits import CostQuestions
 from kedge.agent.mcp_service import McpService
 from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy, bound_waits
 from kedge.agent.titles import Titles
-from kedge.config.schema import Config, Configure, Effort
+from kedge.config.schema import Config, Configure, Effort, ProviderConfig, SearchConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, ModelError
 from kedge.models.keys.credentials import Credentials
 from kedge.models.provider_registry import find_provider
+from kedge.models.providers import SEARCH_PROVIDERS
 from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
 from kedge.protocol.messages import Message
+from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 from kedge.tools.process.command import WorkspaceJobs
 
@@ -134,6 +136,22 @@ def explain_other_effort(endpoint: Endpoint, effort: Effort, *, has_tools: bool)
     if (known := endpoint.info.clamp_effort(effort)) != effort:
         return f"Effort {known} instead of {effort}: {endpoint.name} knows {', '.join(endpoint.info.efforts)}"
     return None
+
+
+async def find_search_key(credentials: Credentials, config: SearchConfig, env: Mapping[str, str]) -> str | None:
+    """Return the API key of the configured search service; None if it needs none. Raises `ToolError`."""
+    provider = SEARCH_PROVIDERS.get(config.provider or "")
+    if provider is None:
+        return None
+    provider = msgspec.structs.replace(provider, config=ProviderConfig(api_key=config.api_key))
+    try:
+        key = await credentials.find_key(provider, env)
+    except ConfigError as error:
+        raise ToolError(f"The API key of {provider.id} cannot be used: {error.text}.", "Tell the user.") from error
+    if key is None:
+        advice = f"Tell the user to set {provider.key_variable}, or to run: kedge login {provider.id}"
+        raise ToolError(f"The search service {provider.id} needs an API key.", advice)
+    return key
 
 
 class TurnApiKeys:

@@ -188,10 +188,12 @@ def _option_for(rule: str) -> str | None:
 
 def summarize_usage(elapsed_s: float, usage: dict[str, Any]) -> str:
     """Time, tokens and cost of a run; empty if it used nothing."""
-    tokens_in, tokens_out, cost = usage.get("input_tokens", 0), usage.get("output_tokens", 0), usage.get("cost") or 0
+    cached = usage.get("cache_read_tokens", 0)
+    tokens_in = usage.get("input_tokens", 0) + cached + usage.get("cache_write_tokens", 0)
+    tokens_out, cost = usage.get("output_tokens", 0), usage.get("cost") or 0
     if not tokens_in and not tokens_out and not cost:
         return ""
     about = "about " if usage.get("estimated") else ""
-    return (
-        f"{elapsed_s:.1f} s, {about}{tokens_in} tokens in, {tokens_out} out{f', {dollars(cost)}' if cost > 0 else ''}"
-    )
+    of_these = f" ({cached} cached)" if cached else ""
+    price = f", {dollars(cost)}" if cost > 0 else ""
+    return f"{elapsed_s:.1f} s, {about}{tokens_in} tokens in{of_these}, {tokens_out} out{price}"

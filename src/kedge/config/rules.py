@@ -49,6 +49,7 @@ class WrittenRule(msgspec.Struct, frozen=True):
     is_open: bool = False  # for bash: ends in ` *`, so more words may follow
     path: str | None = None  # as written
     domain: str | None = None
+    query: re.Pattern[str] | None = None  # of a web search
 
 
 def read_rule(text: str) -> WrittenRule:
@@ -71,6 +72,8 @@ def read_rule(text: str) -> WrittenRule:
         return WrittenRule(name, words=words, is_open=is_open)
     if tool is not None and tool.rule_pattern == "domain":
         return WrittenRule(name, domain=_domain(text, pattern.strip()))
+    if tool is not None and tool.rule_pattern == "text":
+        return WrittenRule(name, query=_query(pattern.strip()))
     if name == "read" or (tool is not None and tool.rule_pattern == "path"):
         return WrittenRule(name, path=_path(text, pattern.strip()))
     raise BadRule(text, f"{name} takes no pattern; write `{name}` alone.")
@@ -90,6 +93,12 @@ def _path(rule: str, pattern: str) -> str:
     if ".." in parts[first_wildcard(parts) :]:
         raise BadRule(rule, "`..` cannot follow a wildcard; write the path without it.")
     return pattern
+
+
+def _query(pattern: str) -> re.Pattern[str]:
+    """A regex for a whole text, in which `*` matches any characters."""
+    pieces = [re.escape(piece) for piece in pattern.split("*")]
+    return re.compile(join_wildcards(pieces, "."), re.DOTALL | re.IGNORECASE)
 
 
 def _domain(rule: str, pattern: str) -> str:

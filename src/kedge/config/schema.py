@@ -18,6 +18,8 @@ from kedge.protocol.runs import Effort, Mode
 WireName = Literal["chat", "responses", "anthropic", "gemini"]
 SandboxMode = Literal["off", "auto", "landlock", "bubblewrap"]
 
+SearchService = Literal["searxng", "exa", "parallel", "tavily", "brave"]
+
 ANYONE = {"untrusted": "yes"}  # harmless from any file
 STRICTER = {"untrusted": "stricter"}  # an untrusted file may only make it stricter
 RULES = {"rules": True}  # each element is a permission rule
@@ -305,6 +307,24 @@ class FetchConfig(_Table, frozen=True, kw_only=True):
     allow_private: Annotated[bool, Meta(description="allow addresses of this machine and its network")] = False
 
 
+class SearchConfig(_Table, frozen=True, kw_only=True):
+    """Web search; without a provider there is no such tool."""
+
+    provider: Annotated[
+        SearchService | None, Meta(description="service that gets the queries of the tool `web_search`")
+    ] = None
+    url: Annotated[str | None, Meta(description="address of a SearXNG server, or another one of the service")] = None
+    api_key: Annotated[
+        str | None, Meta(description="API key of the service; use `${NAME}` to take it from the environment")
+    ] = None
+    cost_per_search: Annotated[
+        Price | None, Meta(description="what a search costs, in dollars, if the service does not say")
+    ] = None
+
+    def __repr__(self) -> str:
+        return f"SearchConfig({self.provider})"  # without the key
+
+
 class CatalogConfig(_Table, frozen=True, kw_only=True):
     """The catalog of known models."""
 
@@ -362,6 +382,7 @@ class Config(_Table, frozen=True, kw_only=True):
     ] = {}
     hooks: Annotated[HooksConfig, Meta(description="commands that run at events")] = HooksConfig()
     fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
+    search: Annotated[SearchConfig, Meta(description="web search")] = SearchConfig()
     catalog: Annotated[CatalogConfig, Meta(description="the catalog of known models")] = CatalogConfig()
     files: Annotated[FilesConfig, Meta(description="file versions stored for undo")] = FilesConfig()
     tui: Annotated[TuiConfig, Meta(description="the terminal interface")] = TuiConfig()

@@ -187,6 +187,13 @@ def read_variable(env: Mapping[str, str], name: str) -> str | None:
     return env.get(name, "").strip() or None
 
 
+# Services of the tool `web_search` that need an API key. It is kept and found like that of a model's provider.
+SEARCH_PROVIDERS = {
+    name: Provider(id=name, title=f"{title} (web search)", key_variables=(f"{name.upper()}_API_KEY",))
+    for name, title in {"exa": "Exa", "parallel": "Parallel", "tavily": "Tavily", "brave": "Brave Search"}.items()
+}
+
+
 def find_env_key(provider: Provider, env: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the name and value of the environment variable with the provider's API key."""
     for name in provider.key_variables or (provider.key_variable,):

@@ -300,6 +300,20 @@ class PromoteBody(msgspec.Struct, frozen=True, kw_only=True):
     on_busy: Literal["steer", "interrupt"] = "steer"
 
 
+class JobsQuery(msgspec.Struct, frozen=True):
+    """With `wait`, the answer comes when other jobs than `running` (ids, separated by commas) are running."""
+
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_S)] | None = None
+    running: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
+
+
+class JobOutputQuery(msgspec.Struct, frozen=True):
+    """Output from the byte `after` on, else the last of it; with `wait`, as soon as there is some, or the job ended."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_S)] | None = None
+
+
 class Cancelled(msgspec.Struct, frozen=True):
     cancelled: list[str]
 

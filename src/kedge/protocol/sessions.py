@@ -78,3 +78,14 @@ class JobList(msgspec.Struct, frozen=True):
     """Newest first."""
 
     jobs: list[Job]
+
+
+MAX_JOB_OUTPUT_BYTES = 65_536  # of one response
+
+
+class JobOutput(msgspec.Struct, frozen=True):
+    """Output of a job, and the byte at which more of it begins."""
+
+    job: Job
+    text: str
+    next: int

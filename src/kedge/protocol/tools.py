@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 # "nothing": calls run in parallel, and sub-agents have the tool. "files": the tool records each file it changes
 # (`ToolContext.record_change`). "anything": the workspace is scanned for changes afterwards.
 Changes = Literal["nothing", "conversation", "files", "processes", "anything"]
-RulePattern = Literal["path", "command", "domain"]
+RulePattern = Literal["path", "command", "domain", "text"]
 
 
 class ToolFacts(NamedTuple):
@@ -41,6 +41,7 @@ _ROWS = (
     ToolFacts("todos", "conversation"),
     ToolFacts("question", "conversation"),
     ToolFacts("agent", "nothing", for_sub_agents=False),
+    ToolFacts("web_search", "nothing", "text"),
 )
 
 BUILT_IN_TOOLS = {facts.name: facts for facts in _ROWS}

@@ -10,7 +10,16 @@ from kedge.protocol.files import ForkBody, RedoBody, Rewound, SessionFiles, Sess
 from kedge.protocol.mcp import McpServers
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
-from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
+from kedge.protocol.sessions import (
+    Job,
+    JobList,
+    JobOutput,
+    Session,
+    SessionChange,
+    SessionDetails,
+    SessionStatus,
+    Workspace,
+)
 from kedge.server.handlers import config, mcp, requests, runs, server, sessions, workspaces
 from kedge.server.http import Route
 
@@ -80,7 +89,8 @@ ROUTES = (
     Route("GET", W + "/models", config.list_models, Offered, errors=(422,)),
     Route("GET", W + "/mcp", mcp.list_mcp_servers, McpServers, errors=(422,)),
     Route("POST", W + "/mcp/{name}/restart", mcp.restart_mcp_server, McpServers, errors=(422,)),
-    Route("GET", W + "/jobs", runs.list_jobs, JobList),
+    Route("GET", W + "/jobs", runs.list_jobs, JobList, query=api.JobsQuery),
+    Route("GET", W + "/jobs/{job_id}/output", runs.get_job_output, JobOutput, query=api.JobOutputQuery),
     Route("POST", W + "/jobs/{job_id}/kill", runs.kill_job, Job),
     Route("GET", W + "/permissions", requests.list_permissions, api.PendingPermissions),
     Route("POST", W + "/permissions/grant", requests.grant_permission, AnswerReceipt, body=api.GrantBody),

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 MAX_PATH_CHARS = 4096  # the kernel's limit
 
-AccessKind = Literal["read", "write", "execute", "fetch"]
+AccessKind = Literal["read", "write", "execute", "fetch", "search"]
 # How a command runs: "approved" like the user's own commands; "sandboxed" in the read-only sandbox; "unapproved", where
 # there is no sandbox, in an environment without secrets and without variables that change the meaning of the command.
 RunAs = Literal["approved", "sandboxed", "unapproved"]
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """A path that a call reads or writes, a command it runs, or a URL it fetches."""
+    """A path that a call reads or writes, a command it runs, a URL it fetches, or a query it sends."""
 
     kind: AccessKind
-    subject: str  # the resolved path, the command line, or the URL
+    subject: str  # the resolved path, the command line, the URL, or the query
     description: str  # one line for the person who is asked
     params: dict[str, Any] = {}  # shown by clients, for example the diff
     is_preapproved: bool = False  # sandboxed, and configured not to need a question
@@ -119,6 +119,8 @@ class ToolContext(ToolScope, Protocol):
     def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AbstractAsyncContextManager[None]: ...  # surrounds the change of a file; stores the old version first
+    async def find_search_key(self) -> str | None: ...  # of the configured search service; raises ToolError
+    async def add_cost(self, dollars: float) -> None: ...  # of a service that the call used
     async def delegate(self, prompt: str, title: str) -> str: ...  # a sub-agent's answer; raises ToolError
     @property
     def is_attended(self) -> bool: ...  # whether a person can answer questions

@@ -17,16 +17,21 @@ def _load_tool(name: str) -> Tool:
 TOOLS: tuple[Tool, ...] = tuple(_load_tool(name) for name in BUILT_IN_TOOLS)
 
 
-def select_tools(kind: RunKind, permissions: Permissions, tools: Sequence[Tool] = TOOLS) -> tuple[Tool, ...]:
+def select_tools(
+    kind: RunKind, permissions: Permissions, tools: Sequence[Tool] = TOOLS, *, can_search: bool = False
+) -> tuple[Tool, ...]:
     """Return the tools that a run is offered.
 
-    A sub-agent gets those that change nothing. Questions are offered only if a person may answer. The mode makes no
+    A sub-agent gets those that change nothing. Questions are offered only if a person may answer, web search only if a
+    service is configured (`can_search`). The mode makes no
     difference: what it forbids is refused, so that the tools, which come first in a request, stay in the provider's
     cache when the user goes on in another mode.
     """
 
     def is_offered(tool: Tool) -> bool:
         if kind == "agent" and not (tool.is_read_only and tool.facts.for_sub_agents):
+            return False
+        if tool.name == "web_search" and not can_search:
             return False
         return tool.list_questions is None or permissions == "ask"
 

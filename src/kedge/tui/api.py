@@ -10,17 +10,17 @@ from kedge.client.reconnect import ReconnectPolicy
 from kedge.http.http1 import build_query, escape
 from kedge.protocol.requests import AnswerReceipt
 from kedge.protocol.runs import Receipt
-from kedge.protocol.sessions import JobList
+from kedge.protocol.sessions import Job, JobList, JobOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kedge.client import AsyncClient
     from kedge.protocol.api import ConfigAnswer, CredentialList, Offered, StoredCredential, UserCommand
     from kedge.protocol.messages import Message
     from kedge.protocol.requests import PermissionAction
     from kedge.protocol.runs import Attachment, Mode
-    from kedge.protocol.sessions import Job, Session
+    from kedge.protocol.sessions import Session
 
 T = TypeVar("T")
 SUBMIT_S = 15.0  # then the text goes back into the editor
@@ -176,6 +176,19 @@ class Api:
 
     async def jobs(self) -> list[Job]:
         return (await self.call("GET", "/jobs", type=JobList)).jobs
+
+    async def wait_for_jobs(self, running: Iterable[str], wait_s: float) -> list[Job]:
+        """Return the jobs, as soon as others are running than these."""
+        query = build_query(running=",".join(running), wait=f"{wait_s:g}")
+        return (await self.call("GET", f"/jobs{query}", type=JobList)).jobs
+
+    async def job_output(self, job_id: str, after: int | None, wait_s: float) -> JobOutput:
+        """Return output of a job from that byte on, as soon as there is some; without `after`, the last of it."""
+        query = build_query() if after is None else build_query(after=after, wait=f"{wait_s:g}")
+        return await self.call("GET", f"/jobs/{escape(job_id)}/output{query}", type=JobOutput)
+
+    async def kill_job(self, job_id: str) -> None:
+        await self.call("POST", f"/jobs/{escape(job_id)}/kill", type=Job)
 
     async def files(self, search: str) -> list[str]:
         from kedge.protocol.api import Files

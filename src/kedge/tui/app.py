@@ -21,6 +21,7 @@ from textual.screen import ModalScreen
 from textual.worker import WorkerError
 
 from kedge.client.errors import ClientError, SpawnRefused
+from kedge.client.reconnect import ReconnectPolicy
 from kedge.protocol.text_safety import pasted_text, visible
 from kedge.tui import terminal
 from kedge.tui.api import Api
@@ -33,7 +34,7 @@ from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
 from kedge.tui.state.session import SessionState
 from kedge.tui.state.workspace import WorkspaceState
-from kedge.tui.sync import Sync
+from kedge.tui.sync import FOREVER_S, Sync, read_usage
 from kedge.tui.themes import AUTO, DARK_THEME, LIGHT_THEME, THEMES, unify_variables
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from kedge.tui.sync import Read
 
 T = TypeVar("T")
+JOBS_WAIT_S = 20.0  # less than the silence after which a connection counts as lost
 JOIN_S = 1.0  # of one attempt to join: `Sync` repeats it, and quitting waits no longer than this
 
 QUIT_TEXT = "Still working. It will keep running after you quit; `kedge --continue` reopens it."
@@ -86,6 +88,7 @@ class KedgeApp(App[int]):
         """Called after the first frame: importing the HTTP client takes as long as half of the rest."""
         self.run_worker(self._run_sync(), group="sync", exit_on_error=True)
         self._start()
+        self._watch_jobs()
 
     async def _run_sync(self) -> None:
         self._syncing = asyncio.current_task()
@@ -245,6 +248,28 @@ class KedgeApp(App[int]):
             await self.sync.read(read, session_id)
         except ClientError:
             pass  # `Sync` reads everything again when the server is back
+
+    @work(group="usage", exclusive=True)
+    async def read_usage(self, session_id: str) -> None:
+        """Read a session's tokens and cost; a step that ends meanwhile starts it again."""
+        try:
+            await self.sync.read(read_usage, session_id)
+        except ClientError:
+            pass
+
+    @work(group="jobs")
+    async def _watch_jobs(self) -> None:
+        """Keep the list of background jobs up to date: the server answers when it has changed."""
+        policy = ReconnectPolicy(give_up_s=FOREVER_S)
+        while True:
+            running = [job.id for job in self.workspace.running_jobs]
+            try:
+                self.workspace.jobs = await self.api.wait_for_jobs(running, JOBS_WAIT_S)
+            except ClientError:
+                await asyncio.sleep(policy.next_delay_s() or 0)
+                continue
+            policy.record_contact()
+            self.chat.draw_soon()
 
     @work(group="model", exclusive=True)
     async def refresh_model(self) -> None:

@@ -85,7 +85,7 @@ class Commands:
             ),
             Command("fork", "Fork this session", partial(self._rewind, "fork")),
             Command("queue", "Edit or remove queued prompts", self._queue, key="queue"),
-            Command("jobs", "Background jobs", self._jobs),
+            Command("jobs", "Background jobs and their output", self._jobs),
             Command("copy", "Copy the last answer", self._copy, key="copy_answer"),
             Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
             Command("theme", "Choose a color theme", self._theme, "[NAME]"),
@@ -245,11 +245,9 @@ class Commands:
         if session is None:
             self._screen.hint("No tokens used yet")
             return
-        usage = session.usage
         lines = [
-            f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
-            f"{usage.cache_read_tokens:,} read from the cache, {usage.cache_write_tokens:,} written to it",
-            formats.format_cost(usage) or "$0.00",
+            formats.describe_usage(session.usage, "{:,}".format) + " tokens",
+            formats.format_cost(session.usage) or "Cost unknown: there is no price for this model",
         ]
         self._screen.notify("\n".join(lines), title="This session")
 

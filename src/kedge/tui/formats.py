@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.cells import cell_len, set_cell_size
 
 from kedge.protocol.runs import Usage
-from kedge.protocol.text_safety import visible_line
+from kedge.protocol.text_safety import dollars, visible_line
 
 TASK_MARKS = {"completed": "☑", "in_progress": "◐", "pending": "☐"}
 
@@ -19,10 +21,14 @@ def format_tokens(count: int) -> str:
 
 
 def format_cost(usage: Usage) -> str:
-    if usage.cost <= 0:
-        return ""
-    about = "~" if usage.estimated else ""
-    return f"{about}${usage.cost:.2f}" if usage.cost >= 0.01 else f"{about}<$0.01"
+    """Return the cost; empty if it is unknown, or nothing."""
+    return f"{'≈' if usage.estimated else ''}{dollars(usage.cost)}" if usage.cost > 0 else ""
+
+
+def describe_usage(usage: Usage, count: Callable[[int], str] = format_tokens) -> str:
+    """Return the tokens that models read and wrote: all that they read, and how much of it came from a cache."""
+    cached = f" ({count(usage.cache_read_tokens)} cached)" if usage.cache_read_tokens else ""
+    return f"{'≈' if usage.estimated else ''}{count(usage.prompt_tokens)} in{cached} · {count(usage.output_tokens)} out"
 
 
 def format_duration(seconds: float) -> str:

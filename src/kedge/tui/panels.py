@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.style import Style
 from textual.widgets import Static
 
@@ -65,6 +67,7 @@ class ActivityInfo(NamedTuple):
     answer_key: str = ""
     hint: str = ""
     is_agent: bool = False  # a sub-agent's session is shown
+    new_lines: str = ""  # that arrived below the visible ones
 
 
 class Activity(QuietText):
@@ -72,6 +75,7 @@ class Activity(QuietText):
 
     def __init__(self) -> None:
         super().__init__()
+        self._shown_run: str | None = None  # whose time is counted
         self._since: float | None = None
         self._session: SessionState | None = None
         self._info = ActivityInfo()
@@ -81,33 +85,54 @@ class Activity(QuietText):
         self._timer = self.set_interval(TICK_S, self._draw, pause=True)
 
     def draw(self, session: SessionState | None, info: ActivityInfo) -> None:
-        is_busy = session is not None and session.is_busy
-        if is_busy and (self._since is None or session is not self._session):
-            self._since = time.monotonic()
-            self._timer.resume()
-        elif not is_busy:
+        if session is not None and session.is_busy:
+            run = session.active or session.queue[0]
+            if self._since is None or self._shown_run != run.run_id:
+                self._shown_run = run.run_id
+                self._since = session.began_at.get(run.run_id) or time.monotonic()
+                self._timer.resume()
+        else:
             self._since = None
             self._timer.pause()
         self._session, self._info = session, info
         self._draw()
 
+    def on_click(self) -> None:
+        if self._info.new_lines:
+            self.post_message(self.EndWanted())
+
+    class EndWanted(Message):
+        """The user clicked on the number of new lines."""
+
     def _draw(self) -> None:
         info = self._info
         if info.hint:
             self.show(Content.styled(info.hint, "$text-warning"))
-        elif self._since is None or self._session is None:
-            self.show(
-                Content.styled("Sub-agent session · Esc to go back", "$foreground-muted") if info.is_agent else _NONE
-            )
-        elif info.request_count:
-            self.show(Content.styled(f"● Waiting for you ({info.answer_key})", "$text-warning"))
-        else:
-            self._tick += 1
-            took = formats.format_duration(time.monotonic() - self._since)
-            mark = _SPINNER[self._tick % len(_SPINNER)]
-            what = self._session.describe_wait() or ("Working" if self._session.active else "Queued")
-            keys = "Esc to go back" if info.is_agent else "Esc Esc to cancel"
-            self.show(Content.styled(f"{mark} {what} · {took} · {keys}", "$foreground-muted"))
+            return
+        text, style = self._describe()
+        parts = [Content.styled(text, style)] if text else []
+        parts += [Content.styled(info.new_lines, "bold $text-primary")] if info.new_lines else []
+        self.show(Content.styled(" · ", "$foreground-muted").join(parts))
+
+    def _describe(self) -> tuple[str, str]:
+        info, session = self._info, self._session
+        back = "Esc to go back" if info.is_agent else "Esc Esc to cancel"
+        if self._since is None or session is None:
+            return ("Sub-agent session · Esc to go back" if info.is_agent else ""), "$foreground-muted"
+        if info.request_count:
+            return f"● Waiting for you ({info.answer_key})", "$text-warning"
+        if session.rejected_provider is not None:
+            what = f"● The API key for {session.rejected_provider} was rejected. Run /login to continue"
+            return f"{what} · {back}", "$text-warning"
+        self._tick += 1
+        mark = _SPINNER[self._tick % len(_SPINNER)]
+        took = formats.format_duration(time.monotonic() - self._since)
+        what = session.describe_wait() or ("Working" if session.active else "Queued")
+        return f"{mark} {what} · {took} · {back}", "$foreground-muted"
+
+
+def describe_new_lines(count: int, key: str) -> str:
+    return f"↓ {count:,} new line{'s' if count > 1 else ''} ({key})" if count else ""
 
 
 class Queue(QuietText):
@@ -126,6 +151,23 @@ class Queue(QuietText):
         self.show(Content.styled("\n".join(lines), "$foreground-muted"))
 
 
+class Elsewhere(NamedTuple):
+    """What goes on outside of the session that is shown."""
+
+    jobs: Sequence[str] = ()  # commands that run in the background
+    asking: Sequence[str] = ()  # titles of other sessions that wait for the user
+    answer_key: str = ""
+
+
+MAX_TITLE_CELLS = 24
+
+
+def _describe_asking(elsewhere: Elsewhere) -> str:
+    first, more = formats.one_line(elsewhere.asking[0] or "New session", MAX_TITLE_CELLS), len(elsewhere.asking) - 1
+    who = f"{first} and {more} more need" if more else f"{first} needs"
+    return f"● {who} you ({elsewhere.answer_key})"
+
+
 class StatusLine(Horizontal):
     """Mode, model, directory and branch; context, tokens and cost."""
 
@@ -134,7 +176,14 @@ class StatusLine(Horizontal):
         yield QuietText(id="status-right")
 
     def draw(
-        self, mode: Mode, model: str, session: SessionState | None, window: int | None, directory: str, key: str
+        self,
+        mode: Mode,
+        model: str,
+        session: SessionState | None,
+        window: int | None,
+        directory: str,
+        key: str,
+        elsewhere: Elsewhere,
     ) -> None:
         left = Content.assemble(
             (mode, f"bold {_MODES[mode]}"),
@@ -144,8 +193,13 @@ class StatusLine(Horizontal):
             (directory, "$foreground-muted"),
         )
         self.query_one("#status-left", QuietText).show(left)
-        numbers = [*_numbers(session, window), f"{key} help"]
-        self.query_one("#status-right", QuietText).show(Content.styled(" · ".join(numbers), "$foreground-muted"))
+        right = [Content.styled(text, "$foreground-muted") for text in [*_numbers(session, window), f"{key} help"]]
+        if elsewhere.jobs:
+            count = len(elsewhere.jobs)
+            right.insert(0, Content.styled(f"{count} job{'s' if count > 1 else ''}", "$text-accent"))
+        if elsewhere.asking:
+            right.insert(0, Content.styled(_describe_asking(elsewhere), "bold $text-warning"))
+        self.query_one("#status-right", QuietText).show(Content.styled(" · ", "$foreground-muted").join(right))
 
 
 MAX_HEAD_BYTES = 4096  # of a file that names a branch or a repository
@@ -188,6 +242,7 @@ def _numbers(session: SessionState | None, window: int | None) -> list[str]:
     return numbers
 
 
+MOST_JOBS = 5
 MOST_FILES = 20  # the last changed ones; F4 shows all
 
 
@@ -197,7 +252,15 @@ class Sidebar(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield QuietText(id="sidebar-text")
 
-    def draw(self, title: str, model: str, session: SessionState | None, window: int | None, directory: str) -> None:
+    def draw(
+        self,
+        title: str,
+        model: str,
+        session: SessionState | None,
+        window: int | None,
+        directory: str,
+        elsewhere: Elsewhere,
+    ) -> None:
         width = max(self.size.width - 4, 20)
         parts: list[Content] = [Content.styled(formats.one_line(title or "New session", width * 2), "bold")]
         parts.append(Content.styled(directory, "$foreground-muted"))
@@ -209,6 +272,12 @@ class Sidebar(VerticalScroll, can_focus=False):
             parts += _section(
                 "Changed files", [_draw_file(path, file.added, file.removed, width) for path, file in changed]
             )
+        jobs = [Content(f"● {formats.one_line(command, width - 2)}") for command in elsewhere.jobs[:MOST_JOBS]]
+        parts += _section(f"Background jobs ({len(elsewhere.jobs)})", jobs)
+        asking = [
+            Content.styled(f"● {formats.one_line(each, width - 2)}", "$text-warning") for each in elsewhere.asking
+        ]
+        parts += _section(f"Waiting for you ({elsewhere.answer_key})", asking)
         self.query_one("#sidebar-text", QuietText).show(Content("\n").join(parts))
 
 
@@ -236,13 +305,8 @@ def _draw_file(path: str, added: int, removed: int, width: int) -> Content:
 
 
 def _usage(session: SessionState, window: int | None) -> list[str]:
-    usage = session.usage
-    cached = f" ({formats.format_tokens(usage.cache_read_tokens)} cached)" if usage.cache_read_tokens else ""
-    lines = [
-        f"{formats.format_tokens(usage.prompt_tokens)} in{cached}",
-        f"{formats.format_tokens(usage.output_tokens)} out",
-    ]
-    if price := formats.format_cost(usage):
+    lines = formats.describe_usage(session.usage).split(" · ")
+    if price := formats.format_cost(session.usage):
         lines.append(price)
     if window and session.context_tokens:
         lines.append(f"Context {session.context_tokens * 100 // window}% of {formats.format_tokens(window)}")

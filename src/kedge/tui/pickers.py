@@ -110,7 +110,9 @@ async def log_in(app: Interface, provider: str) -> bool:
         if provider:
             app.chat.hint(f"Unknown provider {provider!r}, or one that needs no key")
         return False
-    return bool(await app.ask(KeyDialog(app.api, found)))
+    session = app.chat.session
+    is_rejected = session is not None and session.rejected_provider == provider
+    return bool(await app.ask(KeyDialog(app.api, found, is_rejected=is_rejected)))
 
 
 async def first_start(app: Interface) -> bool:

@@ -15,8 +15,9 @@ from kedge.tui.state.workspace import (
     SessionDeleted,
     SessionRewound,
     StateChange,
+    StepEnded,
 )
-from kedge.tui.sync import read_session, read_surroundings, read_totals
+from kedge.tui.sync import read_files, read_session, read_surroundings
 
 if TYPE_CHECKING:
     from kedge.tui.port import Interface
@@ -29,6 +30,9 @@ def react(app: Interface, change: StateChange) -> None:
     match change:
         case RequestResolved():
             app.chat.take_resolution(change)
+        case StepEnded(session_id):
+            if session_id == shown:
+                app.read_usage(session_id)
         case RunEnded():
             _react_to_end(app, change)
         case SessionDeleted(session_id):
@@ -57,7 +61,8 @@ def _react_to_end(app: Interface, change: RunEnded) -> None:
     run, end = change
     app.chat.refresh_branch()
     if app.chat.session_id == end.session_id:
-        app.read(read_totals, end.session_id)
+        app.read_usage(end.session_id)
+        app.read(read_files, end.session_id)
     is_own = run is None or run.parent_run_id is None  # not a sub-agent's
     if is_own and not end.cancelled:
         app.announce("failed" if end.error else "finished", end.error or end.text, end.session_id)

@@ -15,17 +15,29 @@ from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widget import Widget
 
-from kedge.client.errors import ClientError, Refused
+from kedge.client.errors import ClientError
 from kedge.protocol.runs import MODES, Mode, Run
-from kedge.protocol.text_safety import provisional_title, visible_line
+from kedge.protocol.text_safety import visible_line
 from kedge.tui.api import Api
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
-from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, StatusLine, Welcome, read_branch
+from kedge.tui.panels import (
+    Activity,
+    ActivityInfo,
+    Banner,
+    Elsewhere,
+    Queue,
+    Sidebar,
+    StatusLine,
+    Welcome,
+    describe_new_lines,
+    read_branch,
+)
 from kedge.tui.requests import RequestDialogs
+from kedge.tui.sending import PromptSender
 from kedge.tui.settings import KEYS, bindings, format_keys
 from kedge.tui.state.block_builder import build_blocks
 from kedge.tui.state.blocks import CallBlock, ReasoningBlock
@@ -34,7 +46,7 @@ from kedge.tui.state.workspace import RequestResolved, WorkspaceState
 from kedge.tui.sync import Sync, read_surroundings
 
 if TYPE_CHECKING:
-    from kedge.tui.port import Chat, Interface
+    from kedge.tui.port import Interface
 
 
 FRAME_S = 1 / 30
@@ -153,6 +165,12 @@ class ChatScreen(Screen[None]):
     def _pending_requests(self) -> list[Request]:
         return self.workspace.requests_of(self.session_id) if self.session_id else []
 
+    @property
+    def _asking_elsewhere(self) -> list[str]:
+        """Ids of other sessions that wait for the user."""
+        shown = self.workspace.top_of(self.session_id) if self.session_id else None
+        return [each for each in self.workspace.list_asking() if each != shown]
+
     def draw(self) -> None:
         session = self.session
         self.query_one(Banner).draw(self.sync)
@@ -161,17 +179,24 @@ class ChatScreen(Screen[None]):
         self._show_welcome(is_empty=not blocks)
         self.query_one(Queue).draw(session, self.key("queue"))
         is_agent = self.workspace.parent_of(self.session_id) is not None
-        info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent)
+        new_lines = describe_new_lines(self.transcript.new_lines, self.key("chat_end"))
+        info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent, new_lines)
         self.query_one(Activity).draw(session, info)
         directory = visible_line(Path(self.interface.launch.directory).name) or "/"
         directory += f" ({visible_line(self._branch)})" if self._branch else ""
         stored = self.workspace.sessions.get(self.session_id or "")
         effort = f" ({stored.effort})" if stored and stored.effort and self.model else ""
         model = visible_line(self.model) + effort
-        self.query_one(StatusLine).draw(self.mode, model, session, self.window, directory, self.key("help"))
+        elsewhere = Elsewhere(
+            [visible_line(job.command) for job in self.workspace.running_jobs],
+            [visible_line(self.workspace.title_of(each)) for each in self._asking_elsewhere],
+            self.key("answer"),
+        )
+        key = self.key("help")
+        self.query_one(StatusLine).draw(self.mode, model, session, self.window, directory, key, elsewhere)
         if self.has_class("-wide"):
             self.query_one(Sidebar).draw(
-                self.workspace.title_of(self.session_id), model, session, self.window, directory
+                self.workspace.title_of(self.session_id), model, session, self.window, directory, elsewhere
             )
 
     def _show_welcome(self, *, is_empty: bool) -> None:
@@ -307,7 +332,16 @@ class ChatScreen(Screen[None]):
         self.draw_soon()
 
     def action_answer(self) -> None:
-        self.requests.reopen()
+        """Answer the request of this session, else go to another one that waits for the user."""
+        session = self.session
+        if self._pending_requests:
+            self.requests.reopen()
+        elif session is not None and session.rejected_provider is not None:
+            self.interface.log_in(session.rejected_provider)
+        elif asking := self._asking_elsewhere:
+            self.open_session(asking[0])
+        else:
+            self.requests.reopen()
 
     def action_clear(self) -> None:
         """Copy the selection, put a permission request off, or clear the prompt; quit if there is nothing of these."""
@@ -355,6 +389,14 @@ class ChatScreen(Screen[None]):
         else:
             getattr(self.transcript, f"scroll_{how}")(animate=False)
 
+    @on(Activity.EndWanted)
+    def _show_end(self) -> None:
+        self.transcript.scroll_end(animate=False)
+
+    @on(Transcript.NewLines)
+    def _show_new_lines(self) -> None:
+        self.draw_soon()
+
     def action_fold_all(self) -> None:
         for kind in (ReasoningBlock, CallBlock):
             self.transcript.toggle_all(kind)
@@ -382,80 +424,3 @@ class ChatScreen(Screen[None]):
     def _copy(self, event: Transcript.Copied) -> None:
         self.interface.copy_to_clipboard(event.text)
         self.hint("Copied")
-
-
-class PromptSender:
-    """Submits prompts in order, each exactly once (P3); a failed one goes back into the editor."""
-
-    def __init__(self, screen: Chat) -> None:
-        self._screen = screen
-        self._order = asyncio.Lock()  # one submission at a time
-        self._unconfirmed: dict[str, Draft] = {}  # not confirmed yet, by run id
-
-    async def send(self, draft: Draft, mode: Mode | None = None) -> None:
-        """Submit a draft; put it back into the editor if it fails."""
-        from kedge.client.environment import new_run_id
-
-        screen = self._screen
-        again = next((run_id for run_id, sent in self._unconfirmed.items() if sent == draft), None)
-        run_id = again or new_run_id()
-        self._unconfirmed[run_id] = draft
-        is_typed = draft in screen.editor.outbox.drafts  # else it is the prompt of a custom command
-        screen.sync.retry()
-        try:
-            async with self._order:
-                await self._submit(draft, run_id, mode or screen.mode)
-        except Refused as error:
-            if error.code == "run_id_conflict":  # an earlier attempt arrived, with another mode or session
-                self._confirm(run_id)
-                screen.hint("This prompt was already sent")
-                return
-            self._unconfirmed.pop(run_id, None)
-            self._put_back(draft, is_typed=is_typed)
-            screen.hint(f"Not sent: {error}")
-            return
-        except ClientError as error:
-            if run_id in self._unconfirmed:
-                self._put_back(draft, is_typed=is_typed)
-                screen.hint(f"Not sent: {error}. Press Enter to retry.")
-            return
-        self._confirm(run_id)
-        screen.hint("")
-        screen.transcript.scroll_end(animate=False)
-
-    def settle(self) -> None:
-        """Confirm prompts whose receipt was lost but whose run is known by now."""
-        session = self._screen.session
-        runs = session.runs if session else {}
-        for run_id in [each for each in self._unconfirmed if each in self._screen.workspace.runs or each in runs]:
-            self._confirm(run_id)
-
-    async def _submit(self, draft: Draft, run_id: str, mode: Mode) -> None:
-        screen, api = self._screen, self._screen.api
-        if screen.session_id is None:
-            # A shell command makes a poor title; the first prompt makes the title then.
-            title = provisional_title(draft.text) if draft.kind == "prompt" else ""
-            session_id = (await api.create_session(title)).id
-            await screen.sync.open_session(session_id)
-            screen.session_id = session_id
-        if draft.kind == "shell":
-            await api.shell(screen.session_id, draft.text, run_id=run_id)
-            return
-        await api.submit(
-            screen.session_id,
-            draft.text,
-            run_id=run_id,
-            attachments=draft.attachments,
-            mode=mode,
-            model=screen.interface.launch.model,
-        )
-
-    def _confirm(self, run_id: str) -> None:
-        if (draft := self._unconfirmed.pop(run_id, None)) is not None:
-            self._screen.editor.confirm_sent(draft)
-
-    def _put_back(self, draft: Draft, *, is_typed: bool) -> None:
-        if is_typed:
-            self._screen.editor.put_back_unsent(draft)
-        else:
-            self._screen.editor.put_back(draft.text)

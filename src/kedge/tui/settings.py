@@ -37,7 +37,7 @@ KEYS = (
     Key("escape", "escape", "Press twice to cancel the run, or to go back to an earlier prompt", "Runs"),
     Key("next_mode", "shift+tab", "Next mode: plan, ask, auto-edit, yolo", "Runs"),
     Key("queue", "ctrl+t", "Edit or remove queued prompts", "Runs", "queue"),
-    Key("answer", "f2", "Answer a request", "Runs"),
+    Key("answer", "f2", "Answer a request, or go to a session that waits for you", "Runs"),
     Key("models", "ctrl+o", "Choose a model", "Sessions", "model"),
     Key("sessions", "ctrl+s", "Sessions", "Sessions", "sessions"),
     Key("new_session", "ctrl+n", "New session", "Sessions"),

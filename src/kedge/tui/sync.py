@@ -92,7 +92,7 @@ class Sync:
         self._on_change()
 
     async def read(self, read: Read, session_id: str) -> None:
-        """Read something about a session: `read_session`, `read_surroundings` or `read_totals`."""
+        """Read something about a session: `read_session`, `read_surroundings`, `read_usage` or `read_files`."""
         await read(await self.ready(), self.workspace, session_id)
         self._on_change()
 
@@ -233,14 +233,13 @@ async def read_surroundings(client: AsyncClient, workspace: WorkspaceState, sess
                     await read_session(client, workspace, child)
 
 
-async def read_totals(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
-    """Read usage and changed files, after a run has ended."""
+async def read_usage(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
+    """Read what a session has used so far, after a step: the server counts, so that all clients show the same."""
     from kedge.protocol.sessions import SessionDetails
 
     details = await client.call("GET", f"/sessions/{escape(session_id)}", type=SessionDetails)
     if session := workspace.open_sessions.get(session_id):
         session.usage = details.usage
-    await read_files(client, workspace, session_id)
 
 
 async def read_files(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:

@@ -37,8 +37,7 @@ async def test_after_scrolling_up_the_view_stays_and_new_lines_are_counted() -> 
         await pilot.pause()
         assert not app.transcript.is_following
         assert app.transcript.new_lines == 6
-        assert app.seen[:-1] == before[:-1]
-        assert app.seen[-1].rpartition("↓")[2].startswith(" 6 ")
+        assert app.seen == before, "nothing is drawn over the text"
         await pilot.press("end")
         await pilot.pause()
         assert app.transcript.is_following
@@ -190,17 +189,6 @@ async def test_a_click_on_a_header_unfolds_and_two_open() -> None:
         await pilot.double_click(app.transcript, offset=Offset(5, y))
         await pilot.pause()
         assert app.opened == [EDIT]
-
-
-async def test_a_click_on_the_hint_goes_to_the_end() -> None:
-    app = Chat(paragraphs(50))
-    async with app.run_test(size=(40, 10)) as pilot:
-        await pilot.press("home")
-        app.transcript.show(paragraphs(51))
-        await pilot.pause()
-        await pilot.click(app.transcript, offset=Offset(36, 9))
-        await pilot.pause()
-        assert app.transcript.is_following
 
 
 async def test_the_mouse_selects_text_as_drawn() -> None:

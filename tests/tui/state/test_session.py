@@ -36,7 +36,7 @@ from kedge.tui.state.blocks import (
     ShellBlock,
     TextBlock,
 )
-from kedge.tui.state.workspace import RequestResolved, RunEnded, StateChange, WorkspaceState
+from kedge.tui.state.workspace import RequestResolved, RunEnded, StateChange, StepEnded, WorkspaceState
 
 SESSION = Session(id="s", title="t", created_at=1, updated_at=1)
 
@@ -303,13 +303,88 @@ def test_a_shell_command_shows_its_output_and_then_its_exit_code(log: Log) -> No
     assert not [block for block in log.blocks if isinstance(block, EndBlock)], "no model was asked: nothing to count"
 
 
-def test_the_notice_of_a_summary_stands_before_it(log: Log) -> None:
+def notes(blocks: Iterable[Block]) -> list[tuple[str, str]]:
+    return [(block.kind, block.text) for block in blocks if isinstance(block, NoteBlock)]
+
+
+def test_a_summary_is_told_once_and_a_failed_attempt_is_none(log: Log) -> None:
     log.run("r", "running", "", kind="summarize")
     log.tell("agent_event", AgentEvent(type="summarize", run_id="r", session_id="s", message="Summarizing."))
-    assert [type(block) for block in log.blocks] == [NoteBlock]
+    assert notes(log.blocks) == [("info", "Summarizing.")]
     summary = Message(id="m", session_id="s", run_id="r", role="assistant", parts=[], created_at=1.0, summary=True)
     log.tell("message", summary)
-    assert [block.kind for block in log.blocks if isinstance(block, NoteBlock)] == ["info", "summary"]
+    ((kind, text),) = notes(log.blocks)
+    assert (kind, text[-1]) == ("summary", "…"), "it is not done yet"
+    log.tell("message", msgspec.structs.replace(summary, parts=[Finish("interrupted", "too long")]))
+    assert notes(log.blocks) == []
+    done = msgspec.structs.replace(summary, id="m2", parts=[Text("All."), Finish("end_turn")])
+    log.tell("message", done)
+    ((kind, text),) = notes(log.blocks)
+    assert (kind, text[-1]) == ("summary", "d")
+
+
+def retry(number: int, error: str = "429 Too Many Requests") -> AgentEvent:
+    details = {"attempt": number, "of": 5, "delay_s": 2.0}
+    return AgentEvent(type="retry", run_id="r", session_id="s", error=error, details=details)
+
+
+def test_retries_are_one_line_that_counts_before_the_answer_that_they_preceded(log: Log) -> None:
+    log.run("r", "running")
+    log.message("u", "user", [Text("do it")])
+    log.message("m", "assistant", [])
+    log.tell("agent_event", retry(2))
+    log.tell("agent_event", retry(3))
+    (prompt, note) = log.blocks
+    assert isinstance(prompt, PromptBlock)
+    assert isinstance(note, NoteBlock)
+    assert "2 s" in note.text
+    assert "3 of 5" in note.text
+    assert "3 of 5" in (log.session.describe_wait() or "")
+    pending = note.revision
+    log.delta("m", 0, 0, "The answer")
+    assert [type(block) for block in log.blocks] == [PromptBlock, NoteBlock, TextBlock]
+    note = log.blocks[1]
+    assert isinstance(note, NoteBlock)
+    assert "2 times" in note.text
+    assert note.revision != pending
+    assert log.session.describe_wait() is None
+    log.message("m", "assistant", [Text("The answer"), Finish("tool_use")])
+    log.message("m2", "assistant", [])
+    log.tell("agent_event", retry(2))
+    log.message("m2", "assistant", [Text("More"), Finish("end_turn")])
+    log.end()
+    assert [type(block) for block in log.blocks][1:5] == [NoteBlock, TextBlock, NoteBlock, TextBlock]
+
+
+def test_a_download_is_one_line_with_its_percentage(log: Log) -> None:
+    log.run("r", "running")
+    log.message("u", "user", [Text("do it")])
+    for done in (0, 20, 45):
+        details = {"done_bytes": done, "total_bytes": 100}
+        event = AgentEvent(type="notice", run_id="r", session_id="s", message="Downloading", details=details)
+        log.tell("agent_event", event)
+    ((_, text),) = notes(log.blocks)
+    assert "45 %" in text
+    assert "45 %" in (log.session.describe_wait() or "")
+    log.message("m", "assistant", [Text("Hi"), Finish("end_turn")])
+    assert notes(log.blocks) == [("info", "Downloading")]
+
+
+def test_a_rejected_key_is_what_the_session_waits_for_until_it_goes_on(log: Log) -> None:
+    log.run("r", "running")
+    log.tell("agent_event", AgentEvent(type="re_authenticate", run_id="r", session_id="s", provider_id="harbour"))
+    assert log.session.rejected_provider == "harbour"
+    assert log.workspace.list_asking() == ["s"]
+    assert log.workspace.state_of("s") == "asking"
+    log.tell("agent_event", retry(2))
+    assert log.session.rejected_provider is None
+    assert (log.workspace.list_asking(), log.workspace.state_of("s")) == ([], "running")
+
+
+def test_a_step_that_used_tokens_is_reported(log: Log) -> None:
+    log.run("r", "running")
+    log.message("m", "assistant", [Text("Hi"), Finish("tool_use", usage=Usage(10, 2))])
+    assert StepEnded("s") in log.happened
 
 
 def test_a_result_that_was_read_is_done_unless_it_is_only_announced(log: Log) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 from kedge.protocol.api import (
     AgentState,
     Cancelled,
+    JobOutputQuery,
+    JobsQuery,
     ModeBody,
     MoveBody,
     PromoteBody,
@@ -144,9 +150,28 @@ async def remove_queued_prompt(request: Request) -> Response:
 
 
 async def list_jobs(request: Request) -> Response:
-    """List background jobs, newest first."""
+    """List background jobs, newest first, or wait until others are running."""
     request.engine.require_workspace(request.workspace_id)
-    return Response(JobList([job.info() for job in request.context.agent.jobs.of(request.workspace_id).list()]))
+    query, jobs = request.query(JobsQuery), request.context.agent.jobs.of(request.workspace_id)
+    if query.wait:
+        running = {each for each in query.running.split(",") if each}
+        await request.run_while_connected(_wait_at_most(query.wait, jobs.wait_change(running)))
+    return Response(JobList([job.info() for job in jobs.list()]))
+
+
+async def get_job_output(request: Request) -> Response:
+    """Get output of a background job, or wait for more."""
+    request.engine.require_workspace(request.workspace_id)
+    query = request.query(JobOutputQuery)
+    job = request.context.agent.jobs.of(request.workspace_id).find(request.path["job_id"])
+    if query.wait:
+        await request.run_while_connected(_wait_at_most(query.wait, job.wait_output(query.after or 0)))
+    return Response(await asyncio.to_thread(job.read_output, query.after))
+
+
+async def _wait_at_most(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(work, seconds)
 
 
 async def kill_job(request: Request) -> Response:

@@ -139,6 +139,8 @@ def _check(policy: Policy, access: Access) -> Verdict:
             return policy.check_write(access.subject)
         case "fetch":
             return policy.check_fetch(access.subject)
+        case "search":
+            return policy.check_search(access.subject)
         case "execute":
             return policy.check_tool(says_read_only=access.says_read_only)
 

@@ -177,6 +177,14 @@ class Policy(msgspec.Struct, frozen=True):
             return allowed
         return [Reason(f"fetches {url}", rule_for_fetch(url))]
 
+    def check_search(self, query: str) -> Verdict:
+        for rule in self._about(self.deny, "search"):
+            if rule.matches_query(query):
+                return deny_by(rule, f"searching the web for {query}")
+        if (allowed := self._find_approval("search", lambda rule: rule.matches_query(query))) is not None:
+            return allowed
+        return [Reason(f'sends "{query}" to a search service', self.tool_name)]
+
     def check_tool(self, *, says_read_only: bool = False) -> Verdict:
         """Decide about a tool that rules know only by its name.
 

@@ -38,12 +38,13 @@ class Rule(msgspec.Struct, frozen=True):
     is_open: bool = False  # for bash: ends in ` *`, so more words may follow
     path: re.Pattern[str] | None = None
     domain: str | None = None
+    query: re.Pattern[str] | None = None
     python: str | None = None  # for bash: a name of Python that the first word matches
 
     @property
     def is_whole(self) -> bool:
         """Whether it is a name without a pattern, which matches every access."""
-        return self.words is None and self.path is None and self.domain is None
+        return self.words is None and self.path is None and self.domain is None and self.query is None
 
     def is_about(self, tool: str, kind: AccessKind) -> bool:
         named = KINDS.get(self.name)
@@ -67,6 +68,9 @@ class Rule(msgspec.Struct, frozen=True):
         if host is None:
             return False
         return host.endswith(self.domain[1:]) if self.domain.startswith("*.") else host == self.domain
+
+    def matches_query(self, query: str) -> bool:
+        return self.is_whole if self.query is None else self.query.fullmatch(query) is not None
 
     def matches_words(self, words: Sequence[Word]) -> Match:
         """Whether the rule matches a simple command, in any equal form; `maybe` if that depends on an unknown word."""
@@ -147,6 +151,7 @@ def parse_rule(text: str, directory: str, home: str | None) -> Rule:
         is_open=written.is_open,
         path=path,
         domain=written.domain,
+        query=written.query,
         python=next((name for name in PYTHON_NAMES if words[0].regex.fullmatch(name)), None) if words else None,
     )
 

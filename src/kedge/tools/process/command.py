@@ -7,11 +7,12 @@ processes are recorded, so that the next server ends those of a dead one (P13).
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 from kedge.files.safe_open import remove_tree
@@ -53,6 +54,7 @@ class Command:
         self.shell_exited = asyncio.Event()
         self.finished = asyncio.Event()
         self.new_output = asyncio.Event()  # there is output since the last `take_output`
+        self.growth = asyncio.Event()  # set and replaced when there is output, and at the end
         self.saved = saved
         self._on_text: Callable[[str], None] = on_text
         self._excerpt = Excerpt()
@@ -169,6 +171,7 @@ class Command:
                 await asyncio.to_thread(remove_tree, self._temporary)
             self.finished.set()
             self.new_output.set()
+            self.growth.set()
 
     async def _list_left(self, *, is_silent: bool) -> list[str]:
         """Without a supervisor: that one has the output open for as long as there are others."""
@@ -203,6 +206,8 @@ class Command:
         self._has_output = True
         self.saved.write(text)
         self.new_output.set()
+        self.growth.set()
+        self.growth = asyncio.Event()
         self._on_text(text)
 
     async def _end_after(self, timeout_s: float, last: asyncio.Event) -> None:
@@ -267,6 +272,26 @@ class Job:
             output_file=str(self.command.saved.path),
         )
 
+    async def wait_output(self, after: int) -> None:
+        """Return when there is output behind that byte, or the job has ended."""
+        while self.is_running and self.command.saved.size_bytes <= after:
+            await self.command.growth.wait()
+
+    def read_output(self, after: int | None) -> protocol.JobOutput:
+        """Return output from that byte on; the last of it if None."""
+        size = self.command.saved.size_bytes
+        start = max(0, size - protocol.MAX_JOB_OUTPUT_BYTES) if after is None else min(after, size)
+        info = self.info()  # before the output: it may end in between
+        try:
+            with self.command.saved.path.open("rb") as file:
+                file.seek(start)
+                data = file.read(protocol.MAX_JOB_OUTPUT_BYTES)
+        except OSError:
+            data = b""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(data)
+        return protocol.JobOutput(job=info, text=text, next=start + len(data) - len(decoder.getstate()[0]))
+
     @property
     def _short(self) -> str:
         return shorten(self._description or self.command_line, 80)
@@ -277,6 +302,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}  # oldest first
+        self._is_added = asyncio.Event()  # set and replaced when there is a new job
 
     def check_room(self) -> None:
         if sum(job.is_running for job in self._jobs.values()) >= MAX_JOBS:
@@ -289,6 +315,8 @@ class Jobs:
         await command.keep()
         job = Job(self._free_id(), ctx, command, command_line, description)
         self._jobs[job.id] = job
+        self._is_added.set()
+        self._is_added = asyncio.Event()
         ended = [id for id, other in self._jobs.items() if not other.is_running]
         for id in ended[:-MAX_JOBS]:
             del self._jobs[id]
@@ -305,11 +333,26 @@ class Jobs:
         """Return the jobs, newest first."""
         return list(reversed(self._jobs.values()))
 
-    async def kill(self, id: str) -> Job:
-        """End a job for a client. Raises `NotFound`."""
+    def find(self, id: str) -> Job:
+        """Return a job for a client. Raises `NotFound`."""
         if id not in self._jobs:
             raise NotFound("job", id)
-        job = self._jobs[id]
+        return self._jobs[id]
+
+    async def wait_change(self, running: Set[str]) -> None:
+        """Return when other jobs are running than these."""
+        while running == (now := {id for id, job in self._jobs.items() if job.is_running}):
+            changes = [self._is_added.wait(), *(self._jobs[id].command.finished.wait() for id in now)]
+            waiting = [asyncio.ensure_future(each) for each in changes]
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in waiting:
+                    each.cancel()
+
+    async def kill(self, id: str) -> Job:
+        """End a job for a client. Raises `NotFound`."""
+        job = self.find(id)
         if not await job.command.end():
             await job.command.finished.wait()
         return job

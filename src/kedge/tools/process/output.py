@@ -218,6 +218,11 @@ class OutputFile:
         self._is_whole = True
 
     @property
+    def size_bytes(self) -> int:
+        """How much was written to the file."""
+        return self._bytes
+
+    @property
     def where(self) -> str:
         """Where the whole output is, as a sentence for the model."""
         if self._is_whole:

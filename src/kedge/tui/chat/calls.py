@@ -30,7 +30,16 @@ FOLDED_CHILDREN = 4  # last calls of a sub-agent
 
 _BOLD = Style(bold=True)
 _SPACE: Line = [Segment("  ")]
-_QUIET = {"view", "glob", "grep", "ls", "fetch", "download", "job_kill"}  # their results matter to the model only
+_QUIET = {
+    "view",
+    "glob",
+    "grep",
+    "ls",
+    "fetch",
+    "web_search",
+    "download",
+    "job_kill",
+}  # their results matter to the model only
 _MARKS = {
     "writing": ("○", "muted"),
     "asking": ("●", "warning"),
@@ -73,7 +82,7 @@ def draw_call(call: CallBlock, view: ViewOptions, width: int, palette: Palette, 
 
 
 def _draw_header(call: CallBlock, given: Json, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
-    mark, ink = _MARKS[call.state]
+    mark, ink = ("✗", "warning") if _has_failed(call) else _MARKS[call.state]
     style: Style = getattr(palette, ink)
     start: Line = [Segment(f"{mark} ", style), Segment(visible_line(call.name) or "…", palette.text + _BOLD)]
     subject = describe_call(call.name, given)
@@ -83,6 +92,12 @@ def _draw_header(call: CallBlock, given: Json, view: ViewOptions, width: int, pa
     room = width - sum(len(segment.text) for segment in [*start, *suffix])
     shown = truncate([Segment(f" {subject}", palette.text)], max(0, room)) if subject else []
     return [truncate([*start, *shown, *suffix], width)]
+
+
+def _has_failed(call: CallBlock) -> bool:
+    """Whether a call that was made had no success: a command that failed or took too long."""
+    metadata = call.result.metadata or {} if call.result else {}
+    return call.state == "done" and bool(metadata.get("exit_code") or metadata.get("timed_out"))
 
 
 def _draw_suffix(call: CallBlock, view: ViewOptions, palette: Palette) -> Line:
@@ -289,6 +304,7 @@ _SUBJECTS: dict[str, Callable[[Json], str]] = {
     "grep": _describe_search,
     "ls": partial(read_text, key="path"),
     "fetch": partial(read_text, key="url"),
+    "web_search": partial(read_text, key="query"),
     "download": _describe_download,
     "todos": _describe_todos,
     "question": _describe_question,

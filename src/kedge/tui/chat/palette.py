@@ -43,8 +43,6 @@ class Palette:
         underlined = Style(underline=True) if self._is_ansi else Style.null()
         self.added_word = self._tint(self._color("success", self._foreground), 0.42) + underlined
         self.removed_word = self._tint(self._color("error", self._foreground), 0.42) + underlined
-        hint = Style(reverse=True) if self._is_ansi else self._tint(self._color("primary", self._foreground), 0.35)
-        self.hint = self.text + Style(bold=True) + hint
 
     def syntax(self, kind: str) -> Style:
         """Return the style of a kind of token: its Pygments name without `Token.`."""

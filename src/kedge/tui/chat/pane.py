@@ -8,6 +8,7 @@ from typing import cast
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Size
+from textual.message import Message
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -16,7 +17,7 @@ from textual.widget import Widget
 
 from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.layout import Anchor, BlockLayout
-from kedge.tui.chat.lines import PLAIN, blank, make_strip
+from kedge.tui.chat.lines import PLAIN, blank
 from kedge.tui.chat.palette import Palette, get_palette
 from kedge.tui.state.blocks import Block, PromptBlock
 
@@ -26,6 +27,9 @@ _MAX_CACHED = 500  # lines
 
 class Pane(ScrollView):
     """Follows the end while the end is visible. `_view_of` returns the options of a block."""
+
+    class NewLines(Message):
+        """The number of new lines below has changed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,6 +46,7 @@ class Pane(ScrollView):
         # The last block and its height when the user scrolled away from the end.
         self._seen: tuple[str, int] | None = None
         self._drawn: dict[int, tuple[Strip, tuple[int, bool], Strip]] = {}  # cached lines of the screen
+        self._told_new_lines = 0
         self._origin = 0  # offset of line numbers in selections, which must not change when lines are added above
 
     def show(self, blocks: Sequence[Block]) -> None:
@@ -118,7 +123,7 @@ class Pane(ScrollView):
         if changed_from is None or self.scroll_offset.y != before:
             self.refresh()
         else:
-            top = layout.tops[changed_from] - before  # the last line, too: it may show the hint
+            top = layout.tops[changed_from] - before
             self.refresh(self.size.region.shrink((max(0, min(top, height - 1)), 0, 0, 0)))
 
     def _remember(self, *, is_seen: bool = False) -> None:
@@ -126,6 +131,9 @@ class Pane(ScrollView):
             last = self._block_layout.entries[-1]
             self._seen = (last.block.key, last.height)
         self._anchor = self._block_layout.anchor(self.scroll_offset.y)
+        if self.new_lines != self._told_new_lines:
+            self._told_new_lines = self.new_lines
+            self.post_message(self.NewLines())
 
     def _set_height(self, height: int) -> None:
         """Set `virtual_size` without the layout of the whole screen that it would cause."""
@@ -173,9 +181,8 @@ class Pane(ScrollView):
         entry, own, is_gap = found
         is_selected = self.has_focus and entry.block.key == self._selected
         selection = self.text_selection
-        is_hinted = y == self.size.height - 1 and self.new_lines > 0
         line = at - self._origin
-        if selection is None and not is_hinted:
+        if selection is None:
             known = self._drawn.get(line)
             if known is not None and known[0] is own and known[1] == (width, is_selected):
                 return known[2]
@@ -184,10 +191,8 @@ class Pane(ScrollView):
         if selection is not None:
             style = self.screen.get_component_rich_style("screen--selection")
             strip = mark_selection(strip, selection, line, style)
-        if is_hinted:
-            strip = add_hint(strip, describe_new_lines(self.new_lines), width, self._palette)
         strip = strip.apply_offsets(0, line)
-        if selection is None and not is_hinted:
+        if selection is None:
             if len(self._drawn) > _MAX_CACHED:
                 self._drawn.clear()
             self._drawn[line] = (own, (width, is_selected), strip)
@@ -219,17 +224,6 @@ def draw_gutter(block: Block, palette: Palette, *, is_selected: bool) -> list[Se
         ink = palette.accent if is_selected else palette.bar
         return [Segment("▌", ink + Style(bgcolor=palette.panel.bgcolor)), Segment(" ", palette.panel)]
     return [Segment("▎ ", palette.accent)] if is_selected else _EMPTY
-
-
-def describe_new_lines(count: int) -> str:
-    return f" ↓ {count:,} new line{'s' if count > 1 else ''} · Ctrl+End "
-
-
-def add_hint(strip: Strip, hint: str, width: int, palette: Palette) -> Strip:
-    """Draw a hint at the right end, over the text."""
-    if len(hint) > width:
-        return strip
-    return make_strip([*strip.crop(0, width - len(hint)), Segment(hint, palette.hint)], width)
 
 
 def mark_selection(strip: Strip, selection: Selection, y: int, style: Style) -> Strip:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.protocol.text_safety import dollars, visible, visible_line
+from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import formats
 from kedge.tui.chat import markdown
 from kedge.tui.chat.calls import (
@@ -233,12 +233,11 @@ def _draw_note(block: NoteBlock, width: int, palette: Palette) -> list[Line]:
 
 
 def _describe_end(block: EndBlock) -> str:
-    usage = block.usage
-    estimate = "≈" if usage.estimated else ""
     parts = [
         visible_line(block.model) if block.model else "",
-        f"{estimate}{formats.format_tokens(usage.prompt_tokens)} in · {formats.format_tokens(usage.output_tokens)} out",
-        f"{estimate}{dollars(usage.cost)}" if usage.cost > 0 else "",
+        formats.format_duration(block.took_s) if block.took_s is not None else "",
+        formats.describe_usage(block.usage),
+        formats.format_cost(block.usage),
         f"stopped: {block.reason.replace('_', ' ')}" if block.reason not in (None, "end_turn", "tool_use") else "",
     ]
     return " · ".join(part for part in parts if part)

@@ -12,7 +12,7 @@ from textual.message import Message
 from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.diffs import MIN_SPLIT
 from kedge.tui.chat.layout import BlockLayout
-from kedge.tui.chat.pane import Pane, describe_new_lines
+from kedge.tui.chat.pane import Pane
 from kedge.tui.chat.pieces import can_open, get_copy_text, is_foldable
 from kedge.tui.state.blocks import Block
 
@@ -91,10 +91,6 @@ class Transcript(Pane, can_focus=True):
         event.prevent_default()  # it would select the whole conversation
         offset = event.get_content_offset(self)
         if self.text_selection is not None or offset is None:
-            return
-        hint = describe_new_lines(new) if (new := self.new_lines) and offset.y == self.size.height - 1 else ""
-        if hint and offset.x >= self.scrollable_content_region.width - len(hint):
-            self.action_scroll_end()
             return
         y = self.scroll_offset.y + offset.y
         position = self._block_layout.position_at(y)

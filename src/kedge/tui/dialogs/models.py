@@ -16,7 +16,7 @@ from kedge.protocol.api import LoginProvider, Offered, OfferedModel, OfferedProv
 from kedge.protocol.text_safety import visible
 from kedge.tui import formats
 from kedge.tui.api import Api
-from kedge.tui.dialogs.dialog import Dialog, FilterDialog
+from kedge.tui.dialogs.dialog import Dialog, FilterDialog, GuardedDialog
 from kedge.tui.formats import pad
 
 
@@ -97,22 +97,32 @@ def _list_facts(model: OfferedModel) -> tuple[str, str, str]:
     return window, price, ", ".join(abilities if model.tools else [*abilities, "no tools"])
 
 
-class KeyDialog(Dialog[bool]):
+REJECTED = "{} rejected the API key. The run waits for another one, and then goes on."
+
+
+class KeyDialog(GuardedDialog[bool]):
     """Asks for a provider's API key. The server checks it with a real call, and stores it only if it works."""
 
     FOOTER = "Enter check and save · Esc close"
 
-    def __init__(self, api: Api, provider: LoginProvider) -> None:
+    def __init__(self, api: Api, provider: LoginProvider, *, is_rejected: bool = False) -> None:
         super().__init__(f"API key for {provider.title}")
         self._api = api
         self._provider = provider
+        self._is_rejected = is_rejected
+        self._is_awake = not is_rejected  # else it opened by itself
 
     def body(self) -> ComposeResult:
-        yield Input(placeholder=f"Paste it here, or set {self._provider.key_variable}", password=True, compact=True)
+        if self._is_rejected:
+            yield Static(REJECTED.format(self._provider.title), markup=False, id="login-rejected")
+        # The variable may hold the key that was rejected.
+        otherwise = "" if self._is_rejected else f", or set {self._provider.key_variable}"
+        yield Input(placeholder=f"Paste it here{otherwise}", password=True, compact=True)
         note = "It is checked with the provider and stored where only you can read it."
         yield Static(note, id="login-note", markup=False)
 
     def on_mount(self) -> None:
+        super().on_mount()
         self.query_one(Input).focus()
 
     @on(Input.Submitted)

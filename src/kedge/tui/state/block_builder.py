@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from kedge.client.message_assembly import AssembledPart
-from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Image, Reasoning, ShellCommand, ToolCall, ToolResult
 from kedge.protocol.tool_input import correct_params, parse_tool_input
 from kedge.tui.state.blocks import (
@@ -26,6 +25,8 @@ from kedge.tui.state.session import MessageState, SessionState
 _UNNAMED_CALL = ToolCall("", "", "", finished=False)  # while only deltas of it have come
 _STATES: tuple[CallState, ...] = ("writing", "asking", "waiting", "running", "done", "failed", "interrupted")
 _DENIED = {"bash": "command", "edit": "edit", "multiedit": "edit", "write": "edit", "fetch": "request"}
+_FAILURES = ("interrupted", "error", "canceled")
+_SUMMARY_REASONS = {"full": "The context was nearly full. ", "refused": "The conversation was too long. "}
 # By `metadata.refused` of the result.
 _REFUSED = {
     "mode": "Not allowed in plan mode.",
@@ -51,21 +52,24 @@ def build_blocks(session: SessionState) -> list[Block]:
     return session.blocks
 
 
-def _build_run(session: SessionState, run_id: str, messages: Iterable[MessageState], *, is_last: bool) -> list[Block]:
-    """Build consecutive messages of one run; after the last of them, its notes and its end."""
-    blocks = [block for message in messages for block in _build_message(session, message)]
+def _build_run(session: SessionState, run_id: str, messages: Sequence[MessageState], *, is_last: bool) -> list[Block]:
+    """Build consecutive messages of one run, with the notes in their places; after the last of them, its end."""
+    end, run, notes = session.ends.get(run_id), session.runs.get(run_id), session.notes.get(run_id)
+    sections = session.sections_of.get(run_id, [])
+    has_summary = any(message.is_summary for section in sections for message in section.messages)
+    is_first = not sections or (bool(messages) and sections[0].messages[0] is messages[0])
+    blocks: list[Block] = list(notes.build([None], has_summary=has_summary)) if notes and is_first else []
+    for message in messages:
+        blocks += _build_message(session, message)
+        blocks += notes.build([message.id], has_summary=has_summary) if notes else []
     if not is_last:
         return blocks
-    end, run = session.ends.get(run_id), session.runs.get(run_id)
-    if not blocks and end is not None and end.cancelled:
+    if not messages and end is not None and end.cancelled and not blocks:
         return []  # it was removed from the queue and never was part of the conversation (P7)
-    rest = list(_build_end(session, run_id))
-    if run is not None and run.kind == "summarize":  # its notice announces the summary, and it has no prompt
-        notices = [block for block in rest if isinstance(block, NoteBlock) and block.kind == "info"]
-        return [*notices, *blocks, *(block for block in rest if block not in notices)]
-    if rest and not blocks and run is not None:
-        blocks.append(PromptBlock(key=f"prompt:{run_id}", text=run.prompt, is_shell=run.kind == "shell"))
-    return blocks + rest
+    blocks += _build_end(session, run_id)
+    if blocks and not messages and run is not None and run.kind != "summarize":
+        blocks.insert(0, PromptBlock(key=f"prompt:{run_id}", text=run.prompt, is_shell=run.kind == "shell"))
+    return blocks
 
 
 def _build_message(session: SessionState, message: MessageState) -> Iterator[Block]:
@@ -73,19 +77,26 @@ def _build_message(session: SessionState, message: MessageState) -> Iterator[Blo
         case "user":
             yield from _build_prompt(session, message)
         case "assistant" if message.is_summary:
-            yield NoteBlock(
-                key=f"{message.id}:summary",
-                revision=message.revision,
-                kind="summary",
-                text="Conversation summarized" if message.is_finished else "Summarizing the conversation…",
-                details=message.text,
-            )
+            if message.finish is None or message.finish.reason not in _FAILURES:
+                yield _build_summary(session, message)
         case "assistant":
             for index, part in enumerate(message.parts):
                 if block := _build_part(session, message, index, part):
                     yield block
         case _:
             pass  # a tool's result is shown with its call
+
+
+def _build_summary(session: SessionState, message: MessageState) -> NoteBlock:
+    notes = session.notes.get(message.run_id)
+    why = _SUMMARY_REASONS.get(notes.summary_reason, "") if notes else ""
+    return NoteBlock(
+        key=f"{message.id}:summary",
+        revision=message.revision,
+        kind="summary",
+        text=f"{why}{'Conversation summarized' if message.is_finished else 'Summarizing the conversation…'}",
+        details=message.text,
+    )
 
 
 def _build_part(session: SessionState, message: MessageState, index: int, part: AssembledPart) -> Block | None:
@@ -220,35 +231,22 @@ def _find_child(session: SessionState, run_id: str, call_input: str) -> SessionS
 
 
 def _build_end(session: SessionState, run_id: str) -> Iterator[Block]:
-    notes = [_build_note(event, key) for key, event in session.agent_events.get(run_id, {}).items()]
-    yield from (note for note in notes if note is not None)
+    events = [event for event in session.notes.get(run_id, ()) if event.type == "error"]
+    for number, event in enumerate(events):
+        text = event.error or event.message or "The run failed"
+        yield NoteBlock(key=f"error:{run_id}:{number}", kind="error", text=text)
     end = session.ends.get(run_id)
     if end is None:
         return
     if end.cancelled:
         yield NoteBlock(key=f"end:{run_id}", kind="cancelled", text="Canceled")
     elif end.error is not None:
-        if not any(note is not None and note.kind == "error" for note in notes):
+        if not events:
             yield NoteBlock(key=f"end:{run_id}", kind="error", text=end.error)
     elif (answer := _find_answer(session, end.message_id, run_id)) and answer.role == "assistant":  # no shell command
         reason = answer.finish.reason if answer.finish else None
-        yield EndBlock(key=f"end:{run_id}", reason=reason, model=answer.model, usage=end.usage)
-
-
-def _build_note(event: AgentEvent, key: str) -> NoteBlock | None:
-    match event.type:
-        case "error":
-            return NoteBlock(key=key, kind="error", text=event.error or event.message or "The run failed")
-        case "retry":
-            return NoteBlock(key=key, kind="warning", text=event.message or event.error or "Retrying")
-        case "re_authenticate":
-            provider = event.provider_id or "the provider"
-            text = f"The API key for {provider} was rejected. Run /login to continue."
-            return NoteBlock(key=key, kind="warning", text=text, details=event.error or "")
-        case "fallback":
-            return NoteBlock(key=key, kind="warning", text=event.message or "Going on with another model")
-        case "summarize" | "notice":
-            return NoteBlock(key=key, kind="info", text=event.message) if event.message else None
+        took_s = session.took_s.get(run_id)
+        yield EndBlock(key=f"end:{run_id}", reason=reason, model=answer.model, usage=end.usage, took_s=took_s)
 
 
 def _find_answer(session: SessionState, message_id: str | None, run_id: str) -> MessageState | None:

@@ -68,8 +68,9 @@ class NoteBlock(Block, kw_only=True):
 
 
 class EndBlock(Block, kw_only=True):
-    """The last line of a run: its model, tokens and cost."""
+    """The last line of a run: its model, duration, tokens and cost."""
 
     reason: FinishReason | None
     model: str | None
     usage: Usage
+    took_s: float | None = None  # None: unknown

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from kedge.client.errors import Dropped
 from kedge.client.message_assembly import AssembledMessage, AssembledPart, is_complete
-from kedge.client.run_view import describe_waiting
 from kedge.protocol.events import AgentEvent, FileChange
 from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Delta, Finish, Message, Part, ToolResult, text_in
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run, RunEnd, RunStatus, Usage
 from kedge.tui.state.blocks import Block
+from kedge.tui.state.notes import RunNotes, describe_wait
 
 if TYPE_CHECKING:
     from kedge.client.message_assembly import PartContent
@@ -31,6 +32,7 @@ class MessageState(AssembledMessage):
         self.role = message.role
         self.is_summary = message.summary
         self.model = message.model
+        self.created_at = message.created_at
         self.finish: Finish | None = None
 
     @property
@@ -75,7 +77,9 @@ class SessionState:
         self.results: dict[str, tuple[MessageState, AssembledPart]] = {}  # by tool call id
         self.runs: dict[str, Run] = {}
         self.ends: dict[str, RunEnd] = {}
-        self.agent_events: dict[str, dict[str, AgentEvent]] = {}  # by run, then by a key that is the same on replay
+        self.notes: dict[str, RunNotes] = {}  # by run
+        self.began_at: dict[str, float] = {}  # when this client saw a run begin, of a monotonic clock
+        self.took_s: dict[str, float] = {}  # how long the runs took that this client saw begin and end
         self.asked: dict[str, str] = {}  # ids of tool calls that wait for the user, by request id
         self.children: dict[str, SessionState] = {}  # sessions of sub-agents, by id
         self.files: dict[str, FileChange | SessionFile] = {}  # changed files, by path
@@ -144,6 +148,8 @@ class SessionState:
         else:
             state.take(message, is_snapshot=seq is None)
             self._index_results(state)
+        if message.parts:
+            self._proceed(message.run_id)
         self._touch(message.run_id)
 
     def take_delta(self, delta: Delta) -> None:
@@ -153,20 +159,31 @@ class SessionState:
                 return  # the read that is under way has its beginning
             raise Dropped("a delta of an unknown message: its beginning was missed")
         message.take_delta(delta)
+        self._proceed(delta.run_id)
         self._touch(delta.run_id)
 
     def take_run(self, run: Run) -> None:
         self._streamed_runs.add(run.run_id)
         self.runs[run.run_id] = run
+        if run.state == "running":
+            self.began_at.setdefault(run.run_id, time.monotonic())
         self._touch(run.run_id)
 
     def take_end(self, end: RunEnd) -> None:
         self.ends[end.run_id] = end
+        if (began_at := self.began_at.get(end.run_id)) is not None:
+            # Events that were missed come all at once: then the messages know better.
+            times = [each.created_at for each in self.messages.values() if each.run_id == end.run_id]
+            span_s = max(times) - min(times) if times else 0.0
+            self.took_s[end.run_id] = max(time.monotonic() - began_at, span_s)
+        self._proceed(end.run_id)
         self._touch(end.run_id)
 
     def take_agent_event(self, event: AgentEvent, seq: int | None) -> None:
-        events = self.agent_events.setdefault(event.run_id, {})
-        events.setdefault(f"note:{event.run_id}:{seq or len(events)}", event)
+        notes = self.notes.setdefault(event.run_id, RunNotes())
+        own = (each.id for each in reversed(self.messages.values()) if each.run_id == event.run_id and each.parts)
+        key = f"note:{event.run_id}:{seq or len(list(notes))}"
+        notes.add(key, event, next(own, None), time.monotonic())
         self._touch(event.run_id)
 
     def take_request(self, request: Request) -> None:
@@ -184,14 +201,22 @@ class SessionState:
         return next((run for run in self._open_runs() if run.state == "running" and run.merged_into is None), None)
 
     def describe_wait(self) -> str | None:
-        """What the session waits for: a limit of its provider, or the network; None if it does not."""
+        """What the session waits for: a limit, the network, the next attempt, a download; None if it does not wait."""
         run = self.active
-        if run is None or run.waiting is None:
-            return next(filter(None, (child.describe_wait() for child in self.children.values())), None)
-        retries = [each for each in self.agent_events.get(run.run_id, {}).values() if each.type == "retry"]
-        provider = retries[-1].provider_id if retries else None
-        line = describe_waiting(run.waiting.reason, run.waiting.until, provider)
-        return f"{line[0].upper()}{line[1:]}"
+        if run is None:
+            return None
+        notes = self.notes.get(run.run_id)
+        if run.waiting is not None:
+            return describe_wait(run.waiting, notes.provider if notes else None, time.time())
+        pending = notes.describe_pending(time.monotonic()) if notes else None
+        return pending or next(filter(None, (child.describe_wait() for child in self.children.values())), None)
+
+    @property
+    def rejected_provider(self) -> str | None:
+        """The provider for which the session waits for a new API key."""
+        run = self.active
+        notes = self.notes.get(run.run_id) if run else None
+        return notes.rejected_provider if notes else None
 
     @property
     def queue(self) -> list[Run]:
@@ -226,6 +251,10 @@ class SessionState:
 
     def _open_runs(self) -> Iterator[Run]:
         return (run for run in self.runs.values() if run.is_open)
+
+    def _proceed(self, run_id: str) -> None:
+        if notes := self.notes.get(run_id):
+            notes.proceed()
 
     def _append(self, message: MessageState) -> None:
         if not self.sections or self.sections[-1].run_id != message.run_id:

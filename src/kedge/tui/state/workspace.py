@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kedge.protocol.events import AgentEvent, Change, ConfigChanged, Event, FileChange
-from kedge.protocol.messages import Delta, MessageOf
+from kedge.protocol.messages import Delta, MessageOf, finish_of
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
-from kedge.protocol.sessions import Session
+from kedge.protocol.sessions import Job, Session
 from kedge.tui.state.session import Request, SessionState
+
+SessionActivity = Literal["idle", "queued", "running", "asking"]
 
 
 class RequestResolved(NamedTuple):
@@ -24,6 +26,12 @@ class RequestResolved(NamedTuple):
 class RunEnded(NamedTuple):
     run: Run | None
     end: RunEnd
+
+
+class StepEnded(NamedTuple):
+    """A model call ended: tokens and cost have changed."""
+
+    session_id: str
 
 
 class SessionDeleted(NamedTuple):
@@ -41,7 +49,15 @@ class ModelChanged(NamedTuple):
 
 
 StateChange = (
-    SessionDeleted | SessionRewound | ModelChanged | RequestResolved | RunEnded | Request | ConfigChanged | AgentEvent
+    SessionDeleted
+    | SessionRewound
+    | ModelChanged
+    | RequestResolved
+    | StepEnded
+    | RunEnded
+    | Request
+    | ConfigChanged
+    | AgentEvent
 )
 
 
@@ -53,7 +69,9 @@ class WorkspaceState:
         self.requests: dict[str, Request] = {}  # pending, oldest first
         self.runs: dict[str, Run] = {}  # open runs of all sessions
         self.open_sessions: dict[str, SessionState] = {}
+        self.jobs: list[Job] = []  # background jobs, newest first
         self.revision = 0
+        self._rejected: dict[str, str] = {}  # session ids of runs that wait for a new API key, by run
         self._on_change = on_change
         self._streamed: set[str] | None = None  # ids of sessions and runs whose events came during a read
 
@@ -111,11 +129,33 @@ class WorkspaceState:
         self.requests.clear()
         self.runs.clear()
         self.open_sessions.clear()
+        self._rejected.clear()
         self.revision += 1
 
     def requests_of(self, session_id: str) -> list[Request]:
         """Return the pending requests of a session and its sub-agents."""
         return [request for request in self.requests.values() if session_id in self._lineage(request.session_id)]
+
+    def state_of(self, session_id: str) -> SessionActivity:
+        """Return what a session, or one of its sub-agents, does: one that asks waits for the user."""
+        if session_id in self.list_asking():
+            return "asking"
+        states = {run.state for run in self.runs.values() if session_id in self._lineage(run.session_id)}
+        return "running" if "running" in states else "queued" if states else "idle"
+
+    def list_asking(self) -> list[str]:
+        """Return the ids of the sessions that wait for the user, without sub-agents', the longest wait first."""
+        asking = [request.session_id for request in self.requests.values()]
+        asking += [session_id for run_id, session_id in self._rejected.items() if run_id in self.runs]
+        return list(dict.fromkeys(map(self.top_of, asking)))
+
+    def top_of(self, session_id: str) -> str:
+        """Return the id of the session to which a sub-agent's session belongs in the end; of another one, its own."""
+        return self._lineage(session_id)[-1]
+
+    @property
+    def running_jobs(self) -> list[Job]:
+        return [job for job in self.jobs if job.state == "running"]
 
     def title_of(self, session_id: str | None) -> str:
         session = self.sessions.get(session_id or "")
@@ -140,6 +180,8 @@ class WorkspaceState:
             case MessageOf() as message:
                 if state := self._find_open(message.session_id):
                     state.take_message(message, event.seq, is_deleted=event.change == "deleted")
+                if (finish := finish_of(message.parts)) is not None and finish.usage is not None:
+                    self._on_change(StepEnded(message.session_id))
             case Session() as session:
                 self._take_session(session, event.change)
             case Run() as run:
@@ -147,10 +189,15 @@ class WorkspaceState:
                 self._take_run(run)
             case RunEnd() as end:
                 run = self.runs.pop(end.run_id, None)
+                self._rejected.pop(end.run_id, None)
                 if state := self._find_open(end.session_id):
                     state.take_end(end)
                 self._on_change(RunEnded(run, end))
             case AgentEvent() as agent_event:
+                if agent_event.type == "re_authenticate":
+                    self._rejected[agent_event.run_id] = agent_event.session_id
+                else:
+                    self._rejected.pop(agent_event.run_id, None)
                 if state := self._find_open(agent_event.session_id):
                     state.take_agent_event(agent_event, event.seq)
                 self._on_change(agent_event)

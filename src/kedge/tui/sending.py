@@ -1,0 +1,91 @@
+"""Sends prompts: in order, each exactly once; one that no server took is back in the editor."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kedge.client.errors import ClientError, Refused
+from kedge.protocol.runs import Mode
+from kedge.protocol.text_safety import provisional_title
+from kedge.tui.editor.draft import Draft
+
+if TYPE_CHECKING:
+    from kedge.tui.port import Chat
+
+
+class PromptSender:
+    """Submits prompts in order, each exactly once (P3); a failed one goes back into the editor."""
+
+    def __init__(self, screen: Chat) -> None:
+        self._screen = screen
+        self._order = asyncio.Lock()  # one submission at a time
+        self._unconfirmed: dict[str, Draft] = {}  # not confirmed yet, by run id
+
+    async def send(self, draft: Draft, mode: Mode | None = None) -> None:
+        """Submit a draft; put it back into the editor if it fails."""
+        from kedge.client.environment import new_run_id
+
+        screen = self._screen
+        again = next((run_id for run_id, sent in self._unconfirmed.items() if sent == draft), None)
+        run_id = again or new_run_id()
+        self._unconfirmed[run_id] = draft
+        is_typed = draft in screen.editor.outbox.drafts  # else it is the prompt of a custom command
+        screen.sync.retry()
+        try:
+            async with self._order:
+                await self._submit(draft, run_id, mode or screen.mode)
+        except Refused as error:
+            if error.code == "run_id_conflict":  # an earlier attempt arrived, with another mode or session
+                self._confirm(run_id)
+                screen.hint("This prompt was already sent")
+                return
+            self._unconfirmed.pop(run_id, None)
+            self._put_back(draft, is_typed=is_typed)
+            screen.hint(f"Not sent: {error}")
+            return
+        except ClientError as error:
+            if run_id in self._unconfirmed:
+                self._put_back(draft, is_typed=is_typed)
+                screen.hint(f"Not sent: {error}. Press Enter to retry.")
+            return
+        self._confirm(run_id)
+        screen.hint("")
+        screen.transcript.scroll_end(animate=False)
+
+    def settle(self) -> None:
+        """Confirm prompts whose receipt was lost but whose run is known by now."""
+        session = self._screen.session
+        runs = session.runs if session else {}
+        for run_id in [each for each in self._unconfirmed if each in self._screen.workspace.runs or each in runs]:
+            self._confirm(run_id)
+
+    async def _submit(self, draft: Draft, run_id: str, mode: Mode) -> None:
+        screen, api = self._screen, self._screen.api
+        if screen.session_id is None:
+            # A shell command makes a poor title; the first prompt makes the title then.
+            title = provisional_title(draft.text) if draft.kind == "prompt" else ""
+            session_id = (await api.create_session(title)).id
+            await screen.sync.open_session(session_id)
+            screen.session_id = session_id
+        if draft.kind == "shell":
+            await api.shell(screen.session_id, draft.text, run_id=run_id)
+            return
+        await api.submit(
+            screen.session_id,
+            draft.text,
+            run_id=run_id,
+            attachments=draft.attachments,
+            mode=mode,
+            model=screen.interface.launch.model,
+        )
+
+    def _confirm(self, run_id: str) -> None:
+        if (draft := self._unconfirmed.pop(run_id, None)) is not None:
+            self._screen.editor.confirm_sent(draft)
+
+    def _put_back(self, draft: Draft, *, is_typed: bool) -> None:
+        if is_typed:
+            self._screen.editor.put_back_unsent(draft)
+        else:
+            self._screen.editor.put_back(draft.text)
