@@ -53,7 +53,16 @@ from kedge.protocol.requests import (
     Skip,
 )
 from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission, Usage, Waiting
-from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
+from kedge.protocol.sessions import (
+    Job,
+    JobList,
+    ListedSession,
+    Session,
+    SessionChange,
+    SessionDetails,
+    SessionStatus,
+    Workspace,
+)
 
 RUN = Run(
     run_id="r1",
@@ -216,6 +225,23 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
             id="s1", title="t", created_at=1.5, updated_at=2.5, usage=Usage(), is_busy=True, active=None, queue=[RUN]
         ),
         f'{SESSION_JSON[:-1]},"usage":{NO_USAGE_JSON},"is_busy":true,"active":null,"queue":[{RUN_JSON}]}}',
+    ),
+    (
+        ListedSession(
+            id="s1",
+            title="t",
+            created_at=1.5,
+            updated_at=2.5,
+            usage=Usage(),
+            workspace_id="w1",
+            path="/w",
+            state="needs_you",
+            last_model="a/b",
+        ),
+        (
+            f'{SESSION_JSON[:-1]},"usage":{NO_USAGE_JSON},"workspace_id":"w1","path":"/w","state":"needs_you",'
+            '"last_model":"a/b"}'
+        ),
     ),
     # jobs
     (JOB, JOB_JSON),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from textual.widgets import Input, OptionList
 
@@ -392,3 +393,51 @@ async def test_files_and_conversation_go_back_alone_and_the_timeline_says_so(ser
         await ui.opens("TimelineDialog")
         await ui.shows("the first prompt", "bash  echo first > first.txt", "created   first.txt", "undone")
         await ui.shows("↶ Files went back to before “the second prompt”", "↶ Conversation went back")
+
+
+async def test_sessions_of_all_directories_are_listed_with_their_state_and_one_is_opened(
+    served: Home, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    write = json.dumps([{"name": "write", "input": {"path": "x", "content": "x"}}])
+    served.models.on({"tool_calls": write}, prompt="write x there")
+    async with await AsyncClient.connect(str(there)) as other:
+        asking_one = await other.create_session("The one that asks")
+        await other.call(
+            "POST", "/agent", {"session_id": asking_one.id, "prompt": "write x there"}, type=dict[str, Any]
+        )
+        done_one = await other.create_session("The one that is done")
+        run = await other.run(asking(text="DONE-THERE"), session_id=done_one.id)
+        await run.wait()
+        async with kedge(here, (120, 30)) as ui:
+            await ui.submit(asking(text="HERE"))
+            await ui.shows("HERE")
+            await ui.idle()
+            await ui.press("ctrl+s")
+            await ui.opens("SessionDialog")
+            await ui.until(lambda: len(lines(ui)) == 1 and "fake-model" in lines(ui)[0], "the model of the own one")
+            await ui.press("tab")
+            await ui.shows("Sessions of all directories", "The one that asks", "needs you", "there")
+            await ui.until(
+                lambda: len({line.index("just now") for line in lines(ui) if "just now" in line}) == 1, "in columns"
+            )
+            await ui.write("is done")
+            await ui.until(lambda: len(lines(ui)) == 1, "filtered")
+            await ui.press("ctrl+d")
+            await ui.until(lambda: any("Open it first" in told for told in ui.told), "it is not deleted from here")
+            await ui.press("enter")
+            await ui.until(lambda: ui.app.next_launch is not None, "the interface moves")
+            launch = ui.app.next_launch
+            assert launch is not None
+            assert (launch.directory, launch.session_id) == (str(there), done_one.id)
+        async with kedge(there, session_id=launch.session_id) as ui:
+            await ui.shows("DONE-THERE")
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        async with kedge(here) as ui:
+            gone.rmdir()
+            ui.app.open_elsewhere(str(gone), "x")
+            await ui.shows("so its sessions cannot be opened")
+        await other.call("POST", f"/agent/sessions/{asking_one.id}/cancel", type=dict[str, Any])

@@ -21,7 +21,7 @@ from kedge.protocol.runs import (
     RunState,
     RunStatus,
 )
-from kedge.protocol.sessions import Session, Title, Workspace
+from kedge.protocol.sessions import ListedSession, Session, Title, Workspace
 
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MAX_PAGE = 1000  # rows of one response
@@ -217,8 +217,16 @@ class SessionsQuery(msgspec.Struct, frozen=True):
     limit: Limit = MAX_PAGE
 
 
+class AllSessionsQuery(SessionsQuery, frozen=True):
+    """Of the sessions of all directories."""
+
+
 class Sessions(msgspec.Struct, frozen=True):
     sessions: list[Session]
+
+
+class ListedSessions(msgspec.Struct, frozen=True):
+    sessions: list[ListedSession]
 
 
 class MessagesQuery(msgspec.Struct, frozen=True):

@@ -60,6 +60,18 @@ class SessionStatus(SessionDetails, frozen=True, kw_only=True):
     queue: list[Run]
 
 
+SessionState = Literal["running", "needs_you", "idle"]
+
+
+class ListedSession(SessionDetails, frozen=True, kw_only=True):
+    """A session of any directory. `last_model` gave its last answer; `needs_you`: a request waits for a person."""
+
+    workspace_id: str
+    path: str
+    state: SessionState
+    last_model: str | None
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A background command, which outlives its run and ends with its workspace or the server."""
 

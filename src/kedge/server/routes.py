@@ -39,6 +39,7 @@ ROUTES = (
     ),
     Route("POST", "/v1/credentials", config.log_in, api.StoredCredential, body=api.LoginBody, errors=(404,)),
     Route("DELETE", "/v1/credentials/{provider_id}", config.log_out, api.Deleted, errors=(422,)),
+    Route("GET", "/v1/sessions", sessions.list_all_sessions, api.ListedSessions, query=api.AllSessionsQuery),
     Route("GET", "/v1/workspaces", workspaces.list_workspaces, api.Workspaces),
     Route("POST", "/v1/workspaces", workspaces.open_workspace, Workspace, body=api.WorkspaceBody),
     Route("GET", W, workspaces.get_workspace, Workspace),

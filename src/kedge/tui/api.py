@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kedge.protocol.messages import Message
     from kedge.protocol.requests import PermissionAction
     from kedge.protocol.runs import Attachment, Mode
-    from kedge.protocol.sessions import Session
+    from kedge.protocol.sessions import ListedSession, Session
 
 T = TypeVar("T")
 SUBMIT_S = 15.0  # then the text goes back into the editor
@@ -59,6 +59,12 @@ class Api:
 
     async def sessions(self, search: str = "") -> list[Session]:
         return await (await self._ready()).sessions(search or None, limit=200)
+
+    async def all_sessions(self) -> list[ListedSession]:
+        """Return the sessions of all directories, the last used first."""
+        from kedge.protocol.api import ListedSessions
+
+        return (await self.call_server("GET", "/v1/sessions?limit=200", type=ListedSessions)).sessions
 
     async def latest_session(self) -> Session | None:
         return await (await self._ready()).latest_session()

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Awaitable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events, on, work
@@ -66,6 +67,7 @@ class KedgeApp(App[int]):
         self.api = Api(self.sync.ready)
         self.chat = ChatScreen(self.workspace, self.sync, self.api, mode=launch.mode)
         self.problem: SpawnRefused | None = None  # why no server could be started
+        self.next_launch: Launch | None = None  # of the interface that follows this one, in another directory
         self._terminal_info = terminal_info
         self._announcer = Announcer(self)
         self._keys = KeyQueue(self, self._handle_input, self.chat.requests.offer_focus)
@@ -356,6 +358,17 @@ class KedgeApp(App[int]):
         """Textual's own binding, which also works in dialogs."""
         self.quit()
 
+    def open_elsewhere(self, directory: str, session_id: str) -> None:
+        """End this interface, and begin one in another directory. Runs go on; unsent text is kept here."""
+        is_local = self.launch.host is None or self.launch.host.startswith("unix:")
+        if is_local and not Path(directory).is_dir():
+            self.chat.hint(f"{directory} is not a directory any more, so its sessions cannot be opened")
+            return
+        self.next_launch = self.launch._replace(
+            directory=directory, session_id=session_id, is_continued=False, prompt=None
+        )
+        self.exit(0)
+
     def quit(self) -> None:
         """Exit; ask first if the session is busy, because its run goes on."""
         session = self.chat.session
@@ -387,8 +400,13 @@ def run(launch: Launch) -> int:
     """Run until the user quits; return the exit code. Raises `SpawnRefused` if no server can be started."""
     for name in ("COLUMNS", "LINES"):  # an exported size would hide later changes of the window
         os.environ.pop(name, None)
-    app = KedgeApp(launch, terminal.query_terminal(os.environ))
+    info = terminal.query_terminal(os.environ)
+    app = KedgeApp(launch, info)
     code: Any = app.run()
+    while app.next_launch is not None:
+        launch = app.next_launch
+        app = KedgeApp(launch, info._replace(typed=b""))
+        code = app.run()
     if code == 0 and app.chat.session_id is not None:
         sys.stdout.write(f"Resume this session with: {launch.resume_command(app.chat.session_id)}\n")
     if app.problem is not None:

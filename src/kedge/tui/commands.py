@@ -181,11 +181,15 @@ class Commands:
         self._screen.action_new_session()
 
     def _sessions(self, _: str) -> None:
-        from kedge.tui.dialogs.sessions import SessionDialog
+        from kedge.tui.dialogs.sessions import SessionChoice, SessionDialog
 
-        def take_choice(session_id: str | None) -> None:
-            if session_id is not None:
-                self._screen.open_session(session_id)
+        def take_choice(choice: SessionChoice | None) -> None:
+            if choice is None:
+                return
+            if choice.directory is None:
+                self._screen.open_session(choice.session_id)
+            else:
+                self._screen.interface.open_elsewhere(choice.directory, choice.session_id)
 
         self._screen.interface.push_screen(
             SessionDialog(self._screen.api, self._screen.workspace, self._screen.session_id), take_choice

@@ -6,7 +6,16 @@ import os
 
 import msgspec
 
-from kedge.protocol.api import Deleted, Messages, MessagesQuery, SessionBody, Sessions, SessionsQuery
+from kedge.protocol.api import (
+    AllSessionsQuery,
+    Deleted,
+    ListedSessions,
+    Messages,
+    MessagesQuery,
+    SessionBody,
+    Sessions,
+    SessionsQuery,
+)
 from kedge.protocol.files import ForkBody, RedoBody, SessionFilesQuery, UndoBody
 from kedge.protocol.sessions import SessionChange
 from kedge.protocol.validation import check_model, check_text
@@ -18,6 +27,12 @@ async def list_sessions(request: Request) -> Response:
     request.engine.require_workspace(request.workspace_id)
     query = request.query(SessionsQuery)
     return Response(Sessions(await request.engine.store.sessions(request.workspace_id, query.q, query.limit)))
+
+
+async def list_all_sessions(request: Request) -> Response:
+    """List sessions of all directories, with their state and cost."""
+    query = request.query(AllSessionsQuery)
+    return Response(ListedSessions(await request.engine.store.all_sessions(query.q, query.limit)))
 
 
 async def create_session(request: Request) -> Response:

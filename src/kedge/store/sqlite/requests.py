@@ -124,6 +124,12 @@ def pending_requests(db: sqlite3.Connection, workspace_id: str, kind: RequestKin
     return [_decode(row["kind"], row["body"]) for row in rows]
 
 
+def asking_sessions(db: sqlite3.Connection) -> set[str]:
+    """Return the sessions of all workspaces on which a request to a person is shown."""
+    rows = db.execute("SELECT kind, body FROM requests WHERE answer IS NULL").fetchall()
+    return {_decode(row["kind"], row["body"]).session_id for row in rows}
+
+
 def grants(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[PermissionRequest]:
     """What was allowed for the session, oldest first: asked by its own runs, or by those of a sub-agent, which show on
     it (P5). A sub-agent may do what its parent may."""

@@ -8,11 +8,12 @@ from msgspec import UNSET
 
 from kedge.protocol.errors import Conflict, NotFound
 from kedge.protocol.events import ConfigChanged, encode
-from kedge.protocol.sessions import Session, SessionChange, Workspace
+from kedge.protocol.sessions import ListedSession, Session, SessionChange, Workspace
 from kedge.store.port import Claim, WorkspaceState
 from kedge.store.sqlite import requests, runs, undos
 from kedge.store.sqlite.changes import FAMILY
-from kedge.store.sqlite.rows import append_session_event, claimed_run, get_session, session_of
+from kedge.store.sqlite.log import struct_of
+from kedge.store.sqlite.rows import append_session_event, claimed_run, get_session, session_of, usage_of
 from kedge.store.sqlite.writer import Transaction
 
 
@@ -119,16 +120,45 @@ def unfinished_deletes(db: sqlite3.Connection) -> list[tuple[str, str]]:
 
 def list_sessions(db: sqlite3.Connection, workspace_id: str, query: str, limit: int) -> list[Session]:
     """Return sessions, the last used first; `query` is searched in titles and prompts."""
-    pattern = f"%{query.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
     rows = db.execute(
-        "SELECT * FROM sessions s WHERE workspace_id = ?1 AND deleted_seq IS NULL AND deleting = 0 AND (?2 = '%%'"
-        " OR title LIKE ?2 ESCAPE '!'"
-        " OR EXISTS (SELECT 1 FROM runs r JOIN prompts USING (workspace_id, run_id)"
-        " WHERE r.session_id = s.id AND prompt LIKE ?2 ESCAPE '!'))"
-        " ORDER BY last_seq DESC LIMIT ?3",
-        (workspace_id, pattern, limit),
+        f"SELECT * FROM sessions s WHERE workspace_id = ?1 AND {_MATCHES} ORDER BY last_seq DESC LIMIT ?3",
+        (workspace_id, _make_pattern(query), limit),
     ).fetchall()
     return [session_of(row) for row in rows]
+
+
+_MATCHES = (
+    "s.deleted_seq IS NULL AND s.deleting = 0 AND (?2 = '%%' OR s.title LIKE ?2 ESCAPE '!'"
+    " OR EXISTS (SELECT 1 FROM runs r JOIN prompts USING (workspace_id, run_id)"
+    " WHERE r.session_id = s.id AND prompt LIKE ?2 ESCAPE '!'))"
+)
+
+
+def _make_pattern(query: str) -> str:
+    return f"%{query.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
+
+
+def list_all_sessions(db: sqlite3.Connection, query: str, limit: int) -> list[ListedSession]:
+    """Return sessions of all workspaces, the last used first, without those of sub-agents."""
+    rows = db.execute(
+        "SELECT s.*, w.path, (SELECT m.model FROM messages m WHERE m.session_id = s.id AND m.model IS NOT NULL"
+        " ORDER BY m.seq DESC LIMIT 1) AS last_model,"
+        " EXISTS (SELECT 1 FROM runs r WHERE r.session_id = s.id AND r.state IN ('queued', 'running')) AS is_busy"
+        " FROM sessions s JOIN workspaces w ON w.id = s.workspace_id"
+        f" WHERE w.deleted = 0 AND s.parent_session_id IS NULL AND {_MATCHES}"
+        " ORDER BY s.updated_at DESC LIMIT ?3",
+        (None, _make_pattern(query), limit),
+    ).fetchall()
+    asking = requests.asking_sessions(db)
+    return [
+        struct_of(
+            row,
+            ListedSession,
+            usage=usage_of(row),
+            state="needs_you" if row["id"] in asking else "running" if row["is_busy"] else "idle",
+        )
+        for row in rows
+    ]
 
 
 def keep_surroundings(tx: Transaction, claim: Claim, body: bytes) -> bytes:

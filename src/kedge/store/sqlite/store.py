@@ -18,7 +18,7 @@ from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Mode, Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission, Usage, Waiting
-from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus
+from kedge.protocol.sessions import ListedSession, Session, SessionChange, SessionDetails, SessionStatus
 from kedge.store.port import (
     Claim,
     Committed,
@@ -143,6 +143,9 @@ class SqliteStore:
 
     async def sessions(self, workspace_id: str, query: str = "", limit: int = 1000) -> list[Session]:
         return await self._readers.read(sessions.list_sessions, workspace_id, query, limit)
+
+    async def all_sessions(self, query: str = "", limit: int = 1000) -> list[ListedSession]:
+        return await self._readers.read(sessions.list_all_sessions, query, limit)
 
     async def session_status(self, workspace_id: str, session_id: str) -> SessionStatus:
         return await self._readers.read(runs.status, workspace_id, session_id)
