@@ -79,7 +79,7 @@ def test_help_names_every_command_and_option(command: str, capsys: pytest.Captur
         (["frobnicate"], "'frobnicate'"),
         (["two\nlines"], r"'two\nlines'"),
         (["--frobnicate"], "'--frobnicate'"),
-        (["--mode", "odd"], "plan, ask, auto-edit or yolo"),
+        (["--mode", "odd"], "plan, ask, auto-edit, auto or yolo"),
         (["-y", "--mode", "plan"], "--yolo"),
         (["-C"], "kedge run PROMPT"),
     ],

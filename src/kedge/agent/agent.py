@@ -9,7 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kedge.agent.limits import CostQuestions
+from kedge.agent.limits import AUTO_NEEDS_MAX_COST, CostQuestions
 from kedge.agent.logins import Logins
 from kedge.agent.mcp_service import McpService
 from kedge.agent.retry import RetryPolicy
@@ -142,7 +142,11 @@ class Agent:
             raise Invalid("invalid_model", error.text) from error
 
     async def check_mode(self, mode: Mode, options: RunOptions, directory: Path, env: Mapping[str, str] | None) -> None:
-        """Raise `Invalid` if a run with these options cannot be switched to the mode."""
+        """Raise `Invalid` if a run with these options cannot work in the mode: `auto` needs a limit on cost."""
+        if mode == "auto" and options.max_cost is None:
+            config = await asyncio.to_thread(self._configure, directory, self._environ if env is None else env)
+            if config.agent.max_cost is None:
+                raise Invalid("max_cost_required", AUTO_NEEDS_MAX_COST)
 
     async def warm_up(self) -> None:
         """Load what the first run would otherwise wait for."""

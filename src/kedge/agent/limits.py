@@ -25,6 +25,11 @@ CostCode = Literal["max_cost_session", "max_cost_day"]
 _NAMES: dict[CostCode, str] = {"max_cost_session": "this session", "max_cost_day": "today's runs"}
 
 
+AUTO_NEEDS_MAX_COST = (
+    "Mode auto needs a limit on the cost of a run: set one with `kedge config set agent.max_cost 5`, or --max-cost 5"
+)
+
+
 class CostQuestions:
     """Lets one run of a session ask at a time: the others may find their question answered."""
 
@@ -48,7 +53,8 @@ class RunLimits:
     def __init__(self, ctx: TurnContext, config: Config, questions: CostQuestions) -> None:
         self._ctx = ctx
         self._max_steps = int(ctx.options.max_steps or 0) or config.agent.max_steps
-        self._max_cost = ctx.options.max_cost or config.agent.max_cost
+        self.max_cost: float | None = None
+        self.read_max_cost(config)
         self._max_costs: dict[CostCode, float | None] = {
             "max_cost_session": config.agent.max_cost_session,
             "max_cost_day": config.agent.max_cost_day,
@@ -56,9 +62,17 @@ class RunLimits:
         self._questions = questions
         self._steps: int | None = None
 
+    def read_max_cost(self, config: Config) -> None:
+        self.max_cost = self._ctx.options.max_cost or config.agent.max_cost
+
+    def require_max_cost(self) -> None:
+        """Raise `TurnFailed` if a run in mode `auto` may cost any amount."""
+        if self.max_cost is None:
+            raise TurnFailed(AUTO_NEEDS_MAX_COST, "max_cost_required")
+
     def check_price(self, endpoint: Endpoint) -> None:
         """Raise `TurnFailed` for a cost limit on a model of unknown price: it could never take effect."""
-        has_limit = self._max_cost is not None or any(self._max_costs.values())
+        has_limit = self.max_cost is not None or any(self._max_costs.values())
         if has_limit and endpoint.info.input_price is None and not endpoint.is_local:
             raise TurnFailed(
                 f"The price of {endpoint.name} is unknown, so its cost cannot be limited. Set input_price and"
@@ -76,9 +90,9 @@ class RunLimits:
                 " agent.max_steps. The work so far is kept, and you can continue the session.",
                 "max_steps",
             )
-        if self._max_cost is not None and (cost := (await self._ctx.usage()).cost) >= self._max_cost:
+        if self.max_cost is not None and (cost := (await self._ctx.usage()).cost) >= self.max_cost:
             raise TurnFailed(
-                f"Stopped at a cost of {dollars(cost)}; the limit is {dollars(self._max_cost)}"
+                f"Stopped at a cost of {dollars(cost)}; the limit is {dollars(self.max_cost)}"
                 " (--max-cost, agent.max_cost). The work so far is kept, and you can continue the session.",
                 "max_cost",
             )

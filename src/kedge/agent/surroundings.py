@@ -55,6 +55,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     repository: str | None = None
 
 
+_CHANGED_PERMISSIONS = "What you may do has changed. From now on, instead of what was said before: {}"
+
+
 class _Told(NamedTuple):
     today: date
     permissions: str
@@ -86,18 +89,29 @@ class SessionSurroundings:
         return cls(msgspec.json.decode(stored, type=Surroundings), current, await SessionNotes.load(ctx))
 
     async def note_changes(self, history: Sequence[Message]) -> None:
-        """Store a note with the last prompt or summary if something changed since the model last learned it.
+        """Store a note with the last prompt, summary or result if something changed since the model last learned it.
 
-        Earlier messages get none: their place in the provider's cache would be lost.
+        Earlier messages get none: their place in the provider's cache would be lost. In the middle of a turn only what
+        the model may do can change.
         """
         last = history[-1] if history else None
-        if last is None or not (last.role == "user" or is_summary(last)):
+        if last is None or not (last.role in ("user", "tool") or is_summary(last)):
             return
-        if (known := self.notes.of(last.id)) is not None and known.text:
+        told, known = self._find_told(history), self.notes.of(last.id)
+        earlier = "" if known is None else known.text
+        if last.role == "tool" or earlier:
+            permissions = self._current.permissions
+            if permissions != told.permissions:
+                text = _NOTE.format(text=_CHANGED_PERMISSIONS.format(permissions))
+                await self.notes.change(last.id, text=f"{earlier}\n\n{text}".lstrip(), permissions=permissions)
             return
-        changes = _describe_changes(self._find_told(history), self._current)
+        changes = _describe_changes(told, self._current)
         if changes is not None:
             await self.notes.change(last.id, **changes)
+
+    def change_permissions(self, permissions: str) -> None:
+        """Have the next note tell what the model may do from now on."""
+        self._current = msgspec.structs.replace(self._current, permissions=permissions)
 
     def list_digests(self) -> dict[str, str]:
         """Return the digests of the context files that the system prompt and the notes tell, by path."""
@@ -127,7 +141,7 @@ def _describe_changes(told: _Told, current: Surroundings) -> dict[str, Any] | No
         sections.append(f"The date is now {current.today.isoformat()}.")
     permissions = current.permissions if current.permissions != told.permissions else ""
     if permissions:
-        sections.append(f"What you may do has changed. From now on, instead of what was said before: {permissions}")
+        sections.append(_CHANGED_PERMISSIONS.format(permissions))
     if removed:
         sections.append(f"Removed, so that their instructions no longer apply: {', '.join(removed)}")
     sections += [

@@ -18,6 +18,7 @@ from kedge.agent.context_files import NESTED, format_file, read_nested_files, re
 from kedge.agent.notes import CallVerdict, format_context
 from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output
 from kedge.agent.tool_params import decode_params, explain_unknown_tool
+from kedge.agent.turn_mode import TurnMode
 from kedge.agent.turn_state import (
     DENIAL_REASON,
     DENIED,
@@ -39,7 +40,7 @@ from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.describe import explain_refusal
 from kedge.tools.permissions.judge import Judge
-from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Deny
+from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Deny
 from kedge.tools.port import Access, Output, RunAs, Tool
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ _NO_SANDBOX = (
     "Refused: the sandbox that is configured for commands is unavailable here ({why}), and nobody can approve running"
     " without it. Do without this command."
 )
+
+
+BY_MODE = "mode"  # who answered a permission request that a switch of the mode resolved
 
 
 class Denied(Exception):
@@ -112,6 +116,7 @@ class ToolRunner:
         scope: TurnScope,
         tools: Mapping[str, Tool],
         judge: Judge,
+        mode: TurnMode,
         hooks: Hooks | None = None,
         found: FoundTools | None = None,
     ) -> None:
@@ -121,6 +126,7 @@ class ToolRunner:
         self._tools = tools
         self._judge = judge
         self._hooks = hooks
+        self._mode = mode
         self._past_calls: list[PastCall] = []
 
     async def run(self, step: Step, past_calls: Sequence[PastCall]) -> None:
@@ -248,39 +254,38 @@ class ToolRunner:
         self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct, verdict: CallVerdict
     ) -> _Permission | Output:
         """Return the permission for every access of the call, or the result that says why it was denied."""
-        if self._judge.mode == "plan" and tool.facts.changes in ("files", "processes"):
+        if await self._mode.follow() == "plan" and tool.facts.changes in ("files", "processes"):
             return _deny(f"Refused: {PLANNING}. Describe the change in your plan instead.", "mode")
         accesses: Sequence[Access] = () if tool.list_access is None else await tool.list_access(self._scope, params)
         if not accesses and verdict.decision == "ask":
             access = Access(kind="execute", subject=tool.name, description=f"call {tool.name}")
-            if (denial := await self._ask_permission(message_id, call, access, _ask_for_hook(verdict))) is not None:
-                return denial
+            asked = _ask_for_hook(verdict)
+            answer = await self._ask_permission(message_id, call, tool, access, asked, is_hooks=True)
+            if isinstance(answer, Output):
+                return answer
         if tool.list_access is None:
             return _Permission()
         has_waited = False
         run_as: RunAs = "approved"
         readable: tuple[str, ...] = ()
         for access in accesses:
-            # In a thread: a long command takes a while to analyze.
-            decision = await asyncio.to_thread(self._judge.judge, tool.name, access)
+            decision = await self._judge_access(tool, access)
+            if isinstance(decision, Allow) and verdict.decision == "ask":
+                has_waited = True
+                asked = await self._ask_permission(
+                    message_id, call, tool, access, _ask_for_hook(verdict), is_hooks=True
+                )
+                decision = decision if isinstance(asked, Allow) else asked
+            elif isinstance(decision, Ask) and verdict.decision == "allow" and _may_hook_allow(access, decision):
+                decision = self._allow_asked(decision)
+            elif isinstance(decision, Ask):
+                has_waited = True
+                decision = await self._ask_permission(message_id, call, tool, access, decision)
+            if isinstance(decision, Output):
+                return decision
             if isinstance(decision, Deny):
                 return _deny(f"Refused: {decision.why} {decision.others}".rstrip(), decision.by, rule=decision.rule)
-            if isinstance(decision, Allow):
-                run_as, readable = decision.run_as, decision.readable
-                if verdict.decision != "ask":
-                    continue
-                asked = _ask_for_hook(verdict)
-                if (denial := await self._ask_permission(message_id, call, access, asked)) is not None:
-                    return denial
-                has_waited = True
-                continue
-            if verdict.decision == "allow" and _may_hook_allow(access, decision):
-                run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
-                continue
-            has_waited = True
-            if (denial := await self._ask_permission(message_id, call, access, decision)) is not None:
-                return denial
-            run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
+            run_as, readable = decision.run_as, decision.readable
         if has_waited and _subjects(accesses) != _subjects(await tool.list_access(self._scope, params)):
             # A link may point elsewhere by now, which nobody has allowed.
             problem = f"What `{tool.name}` would touch changed meanwhile."
@@ -306,8 +311,22 @@ class ToolRunner:
         given = next((access.params.get("working_dir") for access in accesses if access.kind == "execute"), None)
         return Path(self._scope.directory, given) if isinstance(given, str) else None
 
-    async def _ask_permission(self, message_id: str, call: ToolCall, access: Access, asked: Ask) -> Output | None:
-        """Ask a person for permission; return None if it was given, else the call's result."""
+    async def _judge_access(self, tool: Tool, access: Access) -> Decision:
+        # In a thread: a long command takes a while to analyze.
+        return await asyncio.to_thread(self._judge.judge, tool.name, access)
+
+    def _allow_asked(self, asked: Ask) -> Allow:
+        run_as: RunAs = "sandboxed" if self._judge.mode == "plan" else "approved"
+        return Allow(why="somebody allowed it", run_as=run_as, readable=asked.readable)
+
+    async def _ask_permission(
+        self, message_id: str, call: ToolCall, tool: Tool, access: Access, asked: Ask, *, is_hooks: bool = False
+    ) -> Allow | Deny | Output:
+        """Ask a person for permission; return it, or the result of a call that was denied.
+
+        If the mode of the run is switched meanwhile to one that allows or forbids the call, that is the answer.
+        `is_hooks`: a hook wants the person to be asked, so no mode can allow it.
+        """
         if access.sandbox_problem and self._ctx.run.permissions == "allow":
             # A user who allows everything relies on the configured sandbox.
             return _deny(_NO_SANDBOX.format(why=access.sandbox_problem), "no_sandbox")
@@ -317,24 +336,42 @@ class ToolRunner:
             if decided.decision == "deny":
                 return _deny(f"Refused by a hook of the user: {decided.reason}", "hook")
             if decided.decision == "allow" and _may_hook_allow(access, asked):
-                return None
+                return self._allow_asked(asked)
             if self._ctx.run.permissions == "ask":
                 what = visible_line(clean(access.description))
                 self._hooks.announce_request("permission_prompt", f"Kedge needs your permission: {what}")
+        asked_in = self._judge.mode
+
+        async def decide() -> Answer | None:
+            if await self._mode.follow() == asked_in:
+                return None
+            match await self._judge_access(tool, access):
+                case Allow() if not is_hooks:
+                    return Answer(action="allow", by=BY_MODE)
+                case Deny():
+                    return Answer(action="deny", by=BY_MODE)
+                case _:
+                    return None
+
         answer = await self._ctx.ask_permission(
             message_id,
             call.id,
+            decide=decide,
             tool=call.name,
             action=access.kind,
             description=visible_line(clean(access.description)),
             params=clean(asked.params(access.params)),
             path=clean(access.subject) if access.kind in ("read", "write") else None,
         )
+        if answer.by == BY_MODE and not isinstance(decision := await self._judge_access(tool, access), Ask):
+            return decision
         if answer.action in ("allow", "allow_session", "allow_always"):
             # A turn keeps the configuration that it began with, so a rule that was just written is granted, too.
             remembered = {"allow_session": asked.rules, "allow_always": asked.always_rules}
             self._judge.grant(remembered.get(answer.action, ()))
-            return None
+            return self._allow_asked(asked)
+        if answer.by == BY_MODE:  # of a mode that the run had for a moment
+            return _deny("Refused: the mode of this run did not allow it. Call it again if you still need it.", "mode")
         if answer.by == "run":
             return _deny(clean(explain_refusal(asked)), "unattended", allow_rules=list(asked.rules))
         return _deny_for_person(access.description, answer)

@@ -27,6 +27,7 @@ from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import MAX_CHARS, TurnScope
 from kedge.agent.tool_params import describe_tool
+from kedge.agent.turn_mode import TurnMode
 from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort, find_search_key
 from kedge.agent.turn_state import (
     STOP_AT_REPEATS,
@@ -78,6 +79,7 @@ class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
     surroundings: SessionSurroundings
     tools: Sequence[ToolSpec]
     scope: TurnScope
+    mode: TurnMode
     tool_runner: ToolRunner
     step_runner: StepRunner
     limits: RunLimits
@@ -126,6 +128,7 @@ class _Turn:
         self._base: _TurnBase | None = None
         self._judge: Judge | None = None
         self._setup: _TurnSetup | None = None
+        self._told_mode: Mode | None = None  # in which the model was told what it may do
 
     async def run(self) -> None:
         history = await self._ctx.history()
@@ -181,6 +184,7 @@ class _Turn:
 
     async def _run_step(self, history: list[Message], *, is_first: bool) -> None:
         setup = await self._get_setup(history)
+        await self._follow_mode(setup)
         if not is_first:
             _check_repeats(history, self._run_id)
             if await self._ctx.join():
@@ -214,6 +218,22 @@ class _Turn:
                 advice = "send a shorter prompt, or use a model with a larger context window"
                 raise TurnFailed(f"{full.error.text}; {advice}", full.error.code) from full
             await self._summarize(history, "refused")
+
+    async def _follow_mode(self, setup: _TurnSetup) -> None:
+        """Apply the mode that the run has now; if it is another one, the model is told with the next request."""
+        if (mode := await setup.mode.follow()) == self._told_mode:
+            return
+        assert self._judge is not None
+        endpoint = setup.step_runner.endpoint
+        setup.limits.check_price(endpoint)
+        tools = self._select_tools(endpoint.info, can_search=setup.scope.config.search.provider is not None)
+        permissions = await self._describe_permissions(setup.scope, self._judge, tools)
+        setup.surroundings.change_permissions(permissions)
+        self._told_mode = mode
+
+    async def _load_config(self) -> Config:
+        env = (await self._get_base()).env
+        return await asyncio.to_thread(self._deps.configure, self._ctx.directory, env)
 
     async def _summarize(self, history: list[Message], reason: SummaryReason) -> None:
         if (problem := find_circle(await self._ctx.summarized())) is not None:
@@ -264,8 +284,8 @@ class _Turn:
         def find_mode() -> Mode:
             if self._judge is not None:
                 return self._judge.mode
-            run, chosen = ctx.run, ctx.options.mode
-            return effective_mode(config.permissions.mode, chosen, run.permissions, is_skipped=ctx.skips_permissions)
+            run = ctx.run
+            return effective_mode(config.permissions.mode, run.mode, run.permissions, is_skipped=ctx.skips_permissions)
 
         return Hooks(ctx, config, self._deps.environ, find_mode)
 
@@ -324,8 +344,9 @@ class _Turn:
         scope.max_result_chars = min(max_result_chars(endpoint.info), MAX_CHARS)  # also bounds instruction files
         # The same after a change of model: it knows what the user has allowed meanwhile.
         judge = self._judge = self._judge or await _create_judge(ctx, scope)
-        scope.is_hidden = judge.is_hidden
-        scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
+        mode = TurnMode(ctx, scope, judge, base.limits, self._load_config)
+        self._told_mode = await mode.follow()
+        base.limits.check_price(endpoint)  # mode `auto` may have read a limit
         tools = self._select_tools(endpoint.info, can_search=base.config.search.provider is not None)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
         await base.models.report_other_effort(endpoint, has_tools=bool(tools))
@@ -338,7 +359,8 @@ class _Turn:
             surroundings=surroundings,
             tools=[describe_tool(tool) for tool in tools],
             scope=scope,
-            tool_runner=ToolRunner(ctx, scope, by_name, judge, base.hooks, mcp),
+            mode=mode,
+            tool_runner=ToolRunner(ctx, scope, by_name, judge, mode, base.hooks, mcp),
             callable_tools=by_name,
             mcp=mcp,
             step_runner=StepRunner(ctx, deps.models, endpoint, retry, base.keys),
@@ -368,9 +390,7 @@ class _Turn:
         self, scope: TurnScope, judge: Judge, tools: Sequence[Tool], history: list[Message]
     ) -> SessionSurroundings:
         ctx = self._ctx
-        permissions = ""
-        if tools and ctx.run.kind != "agent":
-            permissions = await _describe_permissions(ctx, scope, judge, tools)
+        permissions = await self._describe_permissions(scope, judge, tools)
         current = await read_surroundings(
             scope.directory,
             scope.env,
@@ -383,6 +403,17 @@ class _Turn:
         is_new = not any(message.role == "assistant" for message in history)
         return await SessionSurroundings.load(ctx, current, scope.env, is_new=is_new)
 
+    async def _describe_permissions(self, scope: TurnScope, judge: Judge, tools: Sequence[Tool]) -> str:
+        """Return what the model is told about permissions; nothing without tools, and to a sub-agent."""
+        run = self._ctx.run
+        if not tools or run.kind == "agent":
+            return ""
+        names = [tool.name for tool in tools]
+        text = await asyncio.to_thread(
+            describe_permissions, judge, names, scope.sandbox, is_attended=run.permissions == "ask"
+        )
+        return f"{text}\n\n{load_prompt('plan')}" if judge.mode == "plan" else text
+
     def _build_system(self, surroundings: SessionSurroundings, info: ModelInfo, *, has_tools: bool) -> str:
         ctx = self._ctx
         role = Role(
@@ -394,14 +425,6 @@ class _Turn:
             output_schema=self._schema and self._schema.text,
         )
         return build_system_prompt(role, surroundings.first)
-
-
-async def _describe_permissions(ctx: TurnContext, scope: TurnScope, judge: Judge, tools: Sequence[Tool]) -> str:
-    names = [tool.name for tool in tools]
-    text = await asyncio.to_thread(
-        describe_permissions, judge, names, scope.sandbox, is_attended=ctx.run.permissions == "ask"
-    )
-    return f"{text}\n\n{load_prompt('plan')}" if judge.mode == "plan" else text
 
 
 _CUT_OFF_ANSWER: dict[FinishReason, str] = {

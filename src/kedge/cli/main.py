@@ -45,7 +45,7 @@ options:
   -C, --continue     continue the most recent session
   -s, --session ID   open this session; the start of its ID is enough
   -m, --model NAME   model, as PROVIDER/NAME
-      --mode MODE    what the agent may do without asking: plan, ask, auto-edit or yolo
+      --mode MODE    what the agent may do without asking: plan, ask, auto-edit, auto or yolo
   -y, --yolo         never ask (same as --mode yolo)
   -c, --cwd DIR      workspace directory; choose a server with --host, --token-file and --data-dir, as for commands
   --                 all that follows is the prompt, also if it is one word or starts with a dash

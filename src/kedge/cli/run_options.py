@@ -26,7 +26,7 @@ Send a prompt and print the answer. Standard input from a pipe or a file is put 
       --output-schema F   answer with JSON that matches the JSON schema in file F
       --max-steps N       fail after N model calls
       --max-cost DOLLARS  fail when the run has cost that much
-      --mode MODE         what the agent may do without asking: plan, ask, auto-edit or yolo
+      --mode MODE         what the agent may do without asking: plan, ask, auto-edit, auto or yolo
       --allow RULE        allow what this rule matches, like 'bash(git *)'; can be repeated
       --deny RULE         deny what this rule matches, in every mode but yolo; can be repeated
   -y, --yes               allow everything the agent asks for in this run
@@ -46,7 +46,7 @@ FLAGS = named(
     "-q --quiet", "-C --continue", "-y --yes", "--stream", "--no-stream", "--json", "--detach", "--no-stdin",
 )  # fmt: skip
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
-MODES = ("plan", "ask", "auto-edit", "yolo")
+MODES = ("plan", "ask", "auto-edit", "auto", "yolo")
 VALUES = named(
     "-m --model", "--effort", "-s --session", "-f --file", "--system-file", "--output-schema", "--max-steps",
     "--max-cost", "--mode", "--allow", "--deny", "--timeout", "--on-busy", "--run-id",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_RULES = 5  # in the suggestion
 MAX_RULE_CHARS = 200
 MAX_DESCRIPTIONS = 3  # of denied actions
-USAGE_CODES = ("no_model", "bad_config")  # codes of failed runs that only the user can fix
+USAGE_CODES = ("no_model", "bad_config", "max_cost_required")  # codes of failed runs that only the user can fix
 
 
 def make_printer(options: Options, console: Console, view: RunView) -> Printer:

@@ -26,7 +26,7 @@ all that follows "--". Press F1 for its keys.
   -C, --continue          continue the most recent session
   -s, --session ID        open this session; the start of its ID is enough if it is unique
   -m, --model NAME        model, as PROVIDER/NAME (KEDGE_MODEL)
-      --mode MODE         what the agent may do without asking: plan, ask, auto-edit or yolo
+      --mode MODE         what the agent may do without asking: plan, ask, auto-edit, auto or yolo
   -y, --yolo              never ask (same as --mode yolo)
 """
 FLAGS = named("-C --continue", "-y --yolo")

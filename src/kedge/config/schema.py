@@ -138,7 +138,11 @@ class PermissionsConfig(_Table, frozen=True, kw_only=True):
 
     mode: Annotated[
         Mode,
-        Meta(description="how much is done without asking: `plan` (read-only) to `yolo` (everything)", extra=STRICTER),
+        Meta(
+            description="how much is done without asking: `plan` (read-only) to `yolo` (everything); `auto` needs"
+            " agent.max_cost",
+            extra=STRICTER,
+        ),
     ] = "ask"
     allow: Annotated[tuple[str, ...], Meta(description="rules for actions that need no approval", extra=RULES)] = ()
     deny: Annotated[

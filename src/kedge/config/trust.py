@@ -60,6 +60,8 @@ def _why_wider(key: Key, value: Any, users: Config) -> str | None:
             is_file = provider == "local" and name not in ("", "starter")  # parsed by native code
             return f"loads a model file, which {NOT_TRUSTED}" if is_file else None
         case ("permissions", "mode"):
+            if value == "auto" and users.permissions.mode != "auto":
+                return f"runs commands without asking, which {NOT_TRUSTED}"
             is_wider = MODES.index(value) > MODES.index(users.permissions.mode)
             return f'is less strict than "{users.permissions.mode}", which {NOT_TRUSTED}' if is_wider else None
         case ("permissions", "unapproved"):

@@ -375,6 +375,15 @@ class TurnContext:
         async with self._deps.file_recorder.record_change(self._author, path, data, counts):
             yield
 
+    async def find_unwatched_reason(self, env: Mapping[str, str], max_bytes: int) -> str | None:
+        """Return why changes of commands in the workspace cannot be recorded; None if they can. Scans it."""
+        return await self._deps.file_recorder.find_problem(self._author, env, max_bytes)
+
+    async def is_unwatched(self) -> bool:
+        """Return whether changes of commands of the session were not recorded, in this run or before."""
+        reasons = self._store.files.unwatched_reasons
+        return bool(await retry_store(lambda: reasons(self._claim.workspace_id, self._claim.session_id)))
+
     @contextlib.asynccontextmanager
     async def watch_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[None]:
         """Record all changes that a command inside the block makes in the workspace."""

@@ -41,7 +41,7 @@ OnBusy = Literal["queue", "steer", "interrupt", "reject"]
 Permissions = Literal["ask", "deny", "allow"]
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]  # lowest first
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
-Mode = Literal["plan", "ask", "auto-edit", "yolo"]
+Mode = Literal["plan", "ask", "auto-edit", "auto", "yolo"]
 MODES: tuple[Mode, ...] = get_args(Mode)  # strictest first
 
 # msgspec decodes it; the pattern is only for the OpenAPI document.

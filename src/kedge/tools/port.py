@@ -31,8 +31,9 @@ MAX_PATH_CHARS = 4096  # the kernel's limit
 
 AccessKind = Literal["read", "write", "execute", "fetch", "search"]
 # How a command runs: "approved" like the user's own commands; "sandboxed" in the read-only sandbox; "unapproved", where
-# there is no sandbox, in an environment without secrets and without variables that change the meaning of the command.
-RunAs = Literal["approved", "sandboxed", "unapproved"]
+# there is no sandbox, in an environment without secrets and without variables that change the meaning of the command;
+# "contained" in mode `auto`: without secrets, in the sandbox that writes only to the workspace.
+RunAs = Literal["approved", "sandboxed", "unapproved", "contained"]
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):

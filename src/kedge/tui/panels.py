@@ -39,6 +39,7 @@ _MODES: dict[Mode, str] = {
     "plan": "$text-accent",
     "ask": "$foreground-muted",
     "auto-edit": "$text-warning",
+    "auto": "$text-warning",
     "yolo": "$text-error",
 }
 _NONE = Content("")

@@ -108,8 +108,7 @@ class FileRecorder:
         self.pruner.max_bytes = max_bytes
         try:
             async with self.lock(author.workspace_id):
-                await self.settle_locked(author.workspace_id)
-                await self._scanner.record_idle_changes(author.workspace_id, author.root, env)
+                await self._record_earlier_changes(author, env)
                 work_id = await self._change_log.begin(author, NewWork())
         except CannotScan as error:
             if why := await self._record_unwatched(author, error):
@@ -122,6 +121,16 @@ class FileRecorder:
             await self._record_command(work_id, author, env)
             raise
         await self._record_command(work_id, author, env)
+
+    async def find_problem(self, author: Author, env: Mapping[str, str], max_bytes: int) -> str | None:
+        """Return why `watch` would record nothing; None if it would."""
+        self.pruner.max_bytes = max_bytes
+        try:
+            async with self.lock(author.workspace_id):
+                await self._record_earlier_changes(author, env)
+        except CannotScan as error:
+            return error.why
+        return None
 
     async def record_job_changes(self, workspace_id: str) -> None:
         """Record changes that may be a background job's. Callers hold the lock."""
@@ -145,6 +154,11 @@ class FileRecorder:
         for workspace_id in {work.workspace_id for work in await self._store.files.open_work()}:
             with contextlib.suppress(KedgeError):  # a deleted workspace
                 await self.settle(workspace_id)
+
+    async def _record_earlier_changes(self, author: Author, env: Mapping[str, str]) -> None:
+        """Record what was changed before now, so that it is not taken for changes of the next command."""
+        await self.settle_locked(author.workspace_id)
+        await self._scanner.record_idle_changes(author.workspace_id, author.root, env)
 
     async def _record_command(self, work_id: int, author: Author, env: Mapping[str, str]) -> None:
         failpoints.hit("command.ended")

@@ -18,7 +18,12 @@ from kedge.tools.errors import ToolError
 from kedge.tools.permissions.git import may_run_programs
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, resolve_path
 from kedge.tools.process.command import LONG_S, Command, Job
-from kedge.tools.process.environment import command_environment, unapproved_environment, user_environment
+from kedge.tools.process.environment import (
+    command_environment,
+    contained_environment,
+    unapproved_environment,
+    user_environment,
+)
 from kedge.tools.sandbox.policy import UNAPPROVED, LaunchSpec, Limits, SandboxUnavailable
 
 BACKGROUND_AFTER_S = 60.0
@@ -149,6 +154,8 @@ async def _confine(
     """Return the sandbox, the variables and the limits of a command, depending on its approval."""
     if ctx.run_as == "approved" and not ctx.sandbox.is_planning:
         return await _prepare_sandbox_or_ask(ctx), command_environment(ctx.env, directory), None
+    if ctx.run_as == "contained":
+        return await _prepare_contained(ctx), contained_environment(ctx.env, directory), None
     env = {**unapproved_environment(ctx.env, ctx.directory, ctx.scratch), "PWD": str(directory)}
     if "git" in command:
         env = await _disable_repository_programs(env, directory)
@@ -190,6 +197,13 @@ async def _prepare_sandbox_or_ask(ctx: ToolContext) -> LaunchSpec | None:
         if ctx.may_run_unsandboxed and not ctx.sandbox.is_planning:
             return None
         raise ToolError(f"The command was not run: the sandbox it needs cannot be had here ({error.why}).") from error
+
+
+async def _prepare_contained(ctx: ToolContext) -> LaunchSpec:
+    try:
+        return await asyncio.to_thread(ctx.sandbox.prepare_contained)
+    except SandboxUnavailable as error:
+        raise ToolError(f"The command was not run: its sandbox failed ({error.why}).") from error
 
 
 async def _wait_for_exit(command: Command) -> bool:

@@ -41,7 +41,7 @@ def describe_permissions(judge: Judge, tools: Collection[str], sandbox: Sandbox,
     if problem:
         rules = [rule for rule in rules if rule.name != "bash"]
     allowed = ["read files in the workspace"]
-    if judge.mode == "auto-edit" and "edit" in tools and not _covers_all(judge.deny, "edit", "write"):
+    if judge.mode in ("auto-edit", "auto") and "edit" in tools and not _covers_all(judge.deny, "edit", "write"):
         allowed = ["read and edit files in the workspace (not protected ones like `.git` or `conftest.py`)"]
     if "bash" in tools and not problem and not _covers_all([*rules, *judge.deny], "bash"):
         allowed.append(f"run {_describe_commands(judge, sandbox)}")
@@ -87,6 +87,8 @@ def _describe_plan(judge: Judge, tools: Collection[str], *, is_attended: bool) -
 
 
 def _describe_commands(judge: Judge, sandbox: Sandbox) -> str:
+    if judge.mode == "auto":
+        return "commands in a sandbox that writes only below the workspace and $TMPDIR, and has no credentials"
     if sandbox.is_enabled and not sandbox.asks_user:
         return "commands in the sandbox"
     return "read-only commands" if judge.uses_sandbox and can_sandbox_read_only() else "simple read-only commands"

@@ -48,7 +48,11 @@ class Judge:
         is_skipped: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self.mode: Mode = effective_mode(config.mode, options.mode, permissions, is_skipped=is_skipped)
+        self.mode: Mode
+        self._configured: Mode = config.mode
+        self._permissions: Permissions = permissions
+        self._is_skipped = is_skipped
+        self.choose_mode(options.mode)
         self._roots = Roots(os.path.realpath(directory), None if scratch is None else os.path.realpath(scratch), home)
         self.deny = [self._parse(rule) for rule in (*config.deny, *options.deny)]
         self.allow = [self._parse(rule) for rule in (*config.allow, *options.allow)]
@@ -56,6 +60,10 @@ class Judge:
         self.uses_sandbox = config.unapproved == "sandbox"  # for commands that were not approved
         self._env = os.environ if env is None else env
         self.grant(grants)
+
+    def choose_mode(self, chosen: Mode | None) -> None:
+        """Judge in this mode from now on; None: in the configured one."""
+        self.mode = effective_mode(self._configured, chosen, self._permissions, is_skipped=self._is_skipped)
 
     def grant(self, rules: Sequence[str]) -> None:
         """Add the rules that the user allowed for the session; those that cannot be parsed are dropped."""
@@ -90,7 +98,23 @@ class Judge:
             and not access.unsandboxed
         ):
             return Allow(why="it runs in the sandbox", by="sandbox")
+        if self.mode == "auto" and self._is_contained(tool, access, decision):
+            return Allow(why="the mode is auto, and it runs in the sandbox", by="mode", run_as="contained")
         return decision
+
+    def _is_contained(self, tool: str, access: Access, decision: Allow | Ask) -> bool:
+        """Whether mode `auto` runs a command in the sandbox that writes to the workspace.
+
+        That sandbox does not know deny rules for files: where there are any, people are asked as in mode `ask`.
+        """
+        if tool != "bash" or access.kind != "execute" or access.unsandboxed:
+            return False
+        policy = Policy(self._roots, tool, self.mode, self.deny, (), ())
+        if policy.denies_some("read") or policy.denies_some("write"):
+            return False
+        if isinstance(decision, Ask):
+            return not decision.may_be_denied
+        return decision.by == "mode"  # it only writes a file
 
     def changes_nothing(self, tool: str, accesses: Sequence[Access]) -> bool:
         """Whether a call is a command that certainly only reads, whichever rule or mode allows it."""

@@ -159,8 +159,8 @@ class Policy(msgspec.Struct, frozen=True):
         grants = [rule for rule in self.grants if is_free or rule.text != "edit(**)"]
         if (allowed := self._find_approval("write", lambda rule: rule.matches_path(path), grants)) is not None:
             return allowed
-        if self.mode == "auto-edit" and is_free:
-            return Allow(why="the mode is auto-edit", by="mode")
+        if self.mode in ("auto-edit", "auto") and is_free:
+            return Allow(why=f"the mode is {self.mode}", by="mode")
         note = f"changes {path}"
         if self.roots.is_protected(path):
             note += ", which controls what other programs run"

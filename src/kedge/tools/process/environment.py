@@ -1,7 +1,8 @@
 """The environment variables of commands.
 
-`environment` is for a command that the user typed, `shell_environment` for one of the agent's, and
-`unapproved_environment` for one that the agent runs without approval. Each removes more than the one before it.
+`user_environment` is for a command that the user typed, `command_environment` for one of the agent's,
+`contained_environment` for one that runs in the sandbox of mode `auto`, and `unapproved_environment` for one that the
+agent runs without approval. Each removes more than the one before it.
 """
 
 from __future__ import annotations
@@ -102,6 +103,16 @@ def command_environment(caller: Mapping[str, str], directory: Path) -> dict[str,
     """Return the variables of an agent's command in `directory`, without those that change how a shell reads it."""
     kept = {name: value for name, value in user_environment(caller).items() if not _changes_the_shell(name)}
     return {**kept, "PWD": str(directory)}
+
+
+def contained_environment(caller: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return the variables of a command that mode `auto` allows, without credentials and sockets of other programs."""
+    kept = {
+        name: value
+        for name, value in caller.items()
+        if name in _GIT_KEPT or not (name in _SOCKET_NAMES or _is_credential(name, value))
+    }
+    return command_environment(kept, directory)
 
 
 def unapproved_environment(caller: Mapping[str, str], directory: Path, scratch: Path) -> dict[str, str]:

@@ -35,6 +35,9 @@ _BACKENDS: dict[str, tuple[Backend, ...]] = {
 }
 
 
+_ASK_FOR_MORE = "If it failed because of that, call bash again with unsandboxed: true: the user is asked"
+
+
 def can_sandbox_read_only() -> bool:
     """Whether a read-only sandbox is available. The first call tries it and takes a moment: not on the event loop."""
     return landlock.find_problem() is None or bubblewrap.find_problem() is None
@@ -69,6 +72,19 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         if "/" in policy.writable:
             raise SandboxUnavailable("the workspace is the root directory")
         return _try_backends(_BACKENDS[self.config.mode], policy)
+
+    def prepare_contained(self) -> LaunchSpec:
+        """How to start a command of mode `auto`: the configured sandbox, or the best one if none is configured.
+
+        Raises SandboxUnavailable, also for a home directory: programs obey files in it. Blocks.
+        """
+        policy = self.make_policy()
+        homes = [os.path.realpath(home) for home in self._homes if home]
+        if any(is_below(home, path) for home in homes for path in policy.writable):
+            raise SandboxUnavailable("a home directory would be writable")
+        mode = "auto" if self.config.mode == "off" else self.config.mode
+        launch_spec = _try_backends(_BACKENDS[mode], policy)
+        return launch_spec._replace(description=f"{launch_spec.description}. {_ASK_FOR_MORE}")
 
     def prepare_read_only(self, readable: Sequence[str] = ()) -> LaunchSpec:
         """How to start a command that was not approved: it reads the workspace, the system and these resolved paths.
