@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from textual.widgets import Input, RadioSet, SelectionList
 
 from kedge.client import AsyncClient
+from kedge.protocol.messages import ToolResult
 from kedge.tui.dialogs import dialog, permission
+from kedge.tui.dialogs.requests import FilledIn, QuestionDialog
 from tests.e2e.home import Home
 from tests.tui.ui_driver import UiDriver, kedge
 
@@ -221,10 +223,9 @@ async def test_keys_typed_ahead_do_not_answer_a_question(
         await ui.opens("QuestionDialog")
         await ui.press(*"so", "space", "down", "enter", "ctrl+s", "ctrl+r")
         assert ui.dialog("QuestionDialog")
-        assert [field.value for field in ui.app.screen.query(Input)] == ([""] if kind == "text" else [])
-        assert all(field.pressed_index < 0 for field in ui.app.screen.query(RadioSet))
+        assert question_form(ui).filled_in == [FilledIn()]
         monkeypatch.setattr(dialog, "QUIET_S", 0.0)
-        await ui.press("space", "ctrl+s")
+        await ui.press("space" if kind == "yes_no" else "x", "ctrl+s")
         await ui.shows("THE-END")
 
 
@@ -271,38 +272,101 @@ async def test_an_edit_is_asked_for_with_its_diff(served: Home, tmp_path: Path) 
         assert (tmp_path / "notes.py").read_text() == "one = 1\ntwo = 22\n"
 
 
-async def test_questions_of_each_kind(served: Home, tmp_path: Path) -> None:
-    questions = [
-        {"question": "Really?", "kind": "yes_no"},
-        {"question": "Which one?", "kind": "one", "options": ["red", "green [x]"]},
-        {"question": "Which ones?", "kind": "many", "options": ["a", "b [y]", "c"]},
-        {"question": "In your words?", "kind": "text"},
-    ]
+QUESTIONS = [
+    {"question": "Really?", "kind": "yes_no"},
+    {"question": "Which one?", "kind": "one", "options": ["red", "green [x]"]},
+    {"question": "Which ones?", "kind": "many", "options": ["a", "b [y]", "c"]},
+    {"question": "In your words?", "kind": "text"},
+]
+
+
+def question_form(ui: UiDriver) -> QuestionDialog:
+    assert isinstance(ui.app.screen, QuestionDialog)
+    return ui.app.screen
+
+
+async def ask_questions(ui: UiDriver, served: Home, prompt: str, questions: list[dict[str, Any]]) -> None:
     served.models.on(
         {"tool_calls": json.dumps([{"name": "question", "input": {"questions": questions}}])},
         {"text": "THE-END"},
-        prompt="ask me all",
+        prompt=prompt,
     )
-    async with kedge(tmp_path, (100, 40)) as ui:
-        await ui.submit("ask me all")
-        await ui.opens("QuestionDialog")
-        await ui.shows("4 questions", "Really?", "green [x]", "b [y]", "In your words?")
-        one = ui.app.screen.query(RadioSet).last()
-        await ui.press("down", "space")  # the second: No
-        one.focus()
-        await ui.press("down", "space")
-        ui.app.screen.query_one(SelectionList).focus()
-        await ui.press("space", "down", "down", "space")
-        ui.app.screen.query_one(Input).focus()
+    await ui.submit(prompt)
+    await ui.opens("QuestionDialog")
+
+
+def answers_in(ui: UiDriver) -> list[Any]:
+    session = ui.app.chat.session
+    assert session is not None
+    ((_, result),) = session.results.values()
+    assert isinstance(result.value, ToolResult)
+    assert result.value.metadata is not None
+    return result.value.metadata["answers"]
+
+
+@pytest.mark.parametrize("size", [(60, 20), (100, 40)])
+async def test_questions_of_each_kind(served: Home, tmp_path: Path, size: tuple[int, int]) -> None:
+    async with kedge(tmp_path, size) as ui:
+        await ask_questions(ui, served, f"ask me all in {size[0]} columns", QUESTIONS)
+        await ui.shows("4 questions", "Really?  (not answered)", "4 of 4 not answered", "Ctrl+R skip")
+        await ui.press("down", "enter")  # the second: No; and to the next question
+        await ui.shows("(•) No", "3 of 4 not answered")
+        await ui.press("down", "space", "tab")
+        await ui.press("space", "down", "down", "space", "enter")
         await ui.write("my words")
+        await ui.hides("not answered")
+        await ui.press("enter", "enter")
+        await ui.shows("THE-END")
+        assert answers_in(ui) == [False, "green [x]", ["a", "c"], "my words"]
+
+
+async def test_every_question_takes_words_of_ones_own_and_none_of_the_options(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (100, 40)) as ui:
+        await ask_questions(ui, served, "ask for my own words", QUESTIONS[:3])
+        await ui.press("down", "down", "space")
+        await ui.write("it depends")
+        await ui.press("enter")
+        await ui.press("down", "down", "enter")
+        await ui.write("blue")
+        await ui.press("enter", "down", "down", "down", "space")
+        await ui.shows("[x] None of them")
         await ui.press("ctrl+s")
         await ui.shows("THE-END")
-        session = ui.app.chat.session
-        assert session is not None
-        ((_, result),) = session.results.values()
-        for answer in ("no", "green [x]", "a", "c", "my words"):
-            assert answer in result.text.casefold(), result.text
-        assert "b [y]" not in result.text.partition("Which ones?")[2].partition("In your")[0]
+        assert answers_in(ui) == ["it depends", "blue", []]
+
+
+async def test_what_is_not_answered_is_warned_about_before_it_is_sent(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (100, 40)) as ui:
+        await ask_questions(ui, served, "ask more than I answer", QUESTIONS[:3])
+        await ui.press("tab", "space", "ctrl+s")
+        await ui.shows("⚠ 2 of 3 not answered")
+        assert ui.dialog("QuestionDialog")
+        await ui.press("ctrl+s")
+        await ui.shows("THE-END")
+        assert answers_in(ui) == [None, "red", None]
+
+
+async def test_answers_that_were_not_sent_are_kept(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (100, 40)) as ui:
+        await ask_questions(ui, served, "ask me later", QUESTIONS[1:])
+        await ui.press("space", "escape")
+        await ui.closes()
+        await ui.press("f2")
+        await ui.opens("QuestionDialog")
+        await ui.shows("(•) red", "2 of 3 not answered")
+        await ui.press("ctrl+r")
+        await ui.closes()
+        await ui.idle()
+
+
+async def test_questions_are_answered_with_the_mouse(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (100, 40)) as ui:
+        await ask_questions(ui, served, "ask my mouse", QUESTIONS[:2])
+        for label in ("No", "green [x]", "[ Send ]"):
+            y, line = next((y, line) for y, line in enumerate(ui.text.splitlines()) if label in line)
+            await ui.pilot.click(offset=(line.index(label), y))
+        await ui.shows("THE-END")
+        assert answers_in(ui) == [False, "green [x]"]
 
 
 async def test_questions_can_be_skipped(served: Home, tmp_path: Path) -> None:

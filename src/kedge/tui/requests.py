@@ -18,9 +18,8 @@ from kedge.tui.state.session import Request
 from kedge.tui.state.workspace import RequestResolved
 
 if TYPE_CHECKING:
-    from textual.screen import ModalScreen
-
     from kedge.tui.dialogs.permission import PermissionDialog
+    from kedge.tui.dialogs.requests import FilledIn, QuestionDialog
     from kedge.tui.port import Chat
 
 _ACTIONS = {
@@ -37,10 +36,11 @@ class RequestDialogs:
     def __init__(self, screen: Chat) -> None:
         self._screen = screen
         self.permission: PermissionDialog | None = None
-        self._questions: ModalScreen[Any] | None = None
+        self._questions: QuestionDialog | None = None
         self._shown: str | None = None  # id of the request that is shown
         self._postponed: set[str] = set()
         self._answered: set[str] = set()  # by this client: they need no notice
+        self._filled_in: dict[str, list[FilledIn]] = {}  # answers to questions that were not sent, by request
         self._reasons: dict[str, str] = {}  # typed, but not sent, by request
         self.last_key_at = time.monotonic()
         self._is_focus_offered = False
@@ -126,7 +126,7 @@ class RequestDialogs:
         if isinstance(request, QuestionRequest):
             from kedge.tui.dialogs.requests import QuestionDialog
 
-            self._questions = QuestionDialog(request)
+            self._questions = QuestionDialog(request, self._filled_in.get(request.id, ()))
             self._screen.interface.push_screen(self._questions, lambda answer: self._take_answer(request, answer))
             return
         from kedge.tui.dialogs.permission import PermissionDialog
@@ -147,10 +147,16 @@ class RequestDialogs:
     def _close(self) -> None:
         if self._questions is not None and not self._questions.is_active:
             return  # another dialog is in front: this one closes after it
+        self._keep_filled_in()
         questions, self._questions, self._shown = self._questions, None, None
         if questions is not None:
             questions.dismiss(None)
         self._remove_permission()
+
+    def _keep_filled_in(self) -> None:
+        """Keep what was filled in: the user may go on later, or the sending may fail."""
+        if self._questions is not None and self._shown is not None:
+            self._filled_in[self._shown] = self._questions.filled_in
 
     def _remove_permission(self) -> None:
         dialog, self.permission = self.permission, None
@@ -165,6 +171,7 @@ class RequestDialogs:
     def _take_answer(self, request: Request, answer: PermissionAnswer | list[Any] | None) -> None:
         """Called with an answer; None: the user postponed the request, or `_close` closed it."""
         is_postponed = answer is None and self._shown == request.id
+        self._keep_filled_in()
         self._questions = self._shown = None
         self._remove_permission()
         if answer is not None:
@@ -183,6 +190,7 @@ class RequestDialogs:
             self._screen.draw_soon()
             return
         self._reasons.pop(request.id, None)
+        self._filled_in.pop(request.id, None)
         if not receipt.resolved:
             self._screen.notify(f"Already answered by {receipt.by}: {_describe(receipt.action)}")
 
