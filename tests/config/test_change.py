@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.config.change import add_allow_rules, parse_value, remove_from_file, set_in_file, trust, untrust
+from kedge.config.change import add_rules, parse_value, remove_from_file, set_in_file, trust, untrust
 from kedge.config.errors import BadConfig, CannotSet
 from tests.config.home import Home
 
@@ -185,13 +185,13 @@ def test_trust_is_given_and_taken(home: Home) -> None:
 def test_rules_are_added_to_a_list_whose_comments_stay(home: Home, before: str, after: str) -> None:
     home.write(home.user, before)
     for _ in range(2):  # the second time they are there
-        add_allow_rules(home.user, ["bash(make)", "edit(/a b)"])
+        add_rules(home.user, "allow", ["bash(make)", "edit(/a b)"])
         assert home.user.read_text() == after
 
 
 def test_a_rule_is_written_so_that_it_is_read_back_as_it_was(home: Home) -> None:
     rules = ["bash(echo '${HOME}' '$$')", "bash(echo '$x' \"it's\")", "edit(/tmp/\\*)"]
-    add_allow_rules(home.user, rules)
+    add_rules(home.user, "allow", rules)
     assert list(home.load().config.permissions.allow) == rules
 
 
@@ -199,7 +199,7 @@ def test_a_rule_is_written_so_that_it_is_read_back_as_it_was(home: Home) -> None
 def test_rules_are_not_added_to_a_file_with_a_mistake(home: Home, text: str) -> None:
     home.write(home.user, text)
     with pytest.raises((BadConfig, CannotSet)):
-        add_allow_rules(home.user, ["bash(make)"])
+        add_rules(home.user, "allow", ["bash(make)"])
     assert home.user.read_text() == text
     with pytest.raises(CannotSet):
-        add_allow_rules(home.user.parent / "other.toml", ["bash(make"])
+        add_rules(home.user.parent / "other.toml", "allow", ["bash(make"])

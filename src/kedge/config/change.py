@@ -21,7 +21,7 @@ from kedge.config.keys import InvalidKey, format_key, parse_key
 from kedge.config.mcp import find_server_problem
 from kedge.config.schema import McpServerConfig
 from kedge.config.schema_tree import Leaf, OpenTable, Table, explain_unknown, find_node, find_problems
-from kedge.config.toml_edit import add_to_list, remove_key, set_key
+from kedge.config.toml_edit import add_table, add_to_list, remove_key, set_key
 
 Scope = Literal["global", "workspace"]
 
@@ -55,19 +55,19 @@ def remove_from_file(file: Path, key: str) -> bool:
     return file.read_bytes() != before
 
 
-def add_allow_rules(file: Path, rules: Sequence[str]) -> None:
-    """Add permission rules to `permissions.allow` of a file; those it has already are left as they are.
+def add_rules(file: Path, kind: Literal["allow", "deny"], rules: Sequence[str]) -> None:
+    """Add permission rules to `permissions.allow` or `deny` of a file; those it has already are left as they are.
 
     Raises `CannotSet` or `BadConfig`.
     """
-    path, leaf = _find_leaf("permissions.allow")
+    path, leaf = _find_leaf(f"permissions.{kind}")
     if (problem := leaf.find_problem(list(rules))) is not None:
         raise CannotSet(f"{format_key(path)}: {problem}")
     written = [_escape_references(rule) for rule in rules]
 
     def change(text: str) -> str:
         table: Any = tomllib.loads(text).get("permissions")
-        listed = cast("dict[str, Any]", table).get("allow") if isinstance(table, dict) else None
+        listed = cast("dict[str, Any]", table).get(kind) if isinstance(table, dict) else None
         known = cast("list[Any]", listed) if isinstance(listed, list) else []
         missing = [rule for rule in dict.fromkeys(written) if rule not in known]
         return add_to_list(text, path, missing) if missing else text
@@ -101,6 +101,14 @@ def add_server(file: Path, name: str, values: Mapping[str, Any], *, replaces: bo
         return text
 
     _change(file, change)
+
+
+def add_hook(file: Path, event: str, hook: Mapping[str, Any]) -> None:
+    """Add a hook to those of an event. Raises `CannotSet` or `BadConfig`; then the file is unchanged."""
+    path = ("hooks", event)
+    for key, problem in find_problems([dict(hook)], find_node(path), path):
+        raise CannotSet(f"{format_key(key)}: {problem}")
+    _change(file, lambda text: add_table(text, path, hook))
 
 
 def _escape_references(text: str) -> str:

@@ -97,7 +97,7 @@ class Configs:
         def write(loader: Loader, _: Path) -> None:
             from kedge.config import change
 
-            change.add_allow_rules(loader.paths.user, rules)
+            change.add_rules(loader.paths.user, "allow", rules)
 
         await self._use(workspace_id, directory, write)
         await self._check(workspace_id)

@@ -99,7 +99,7 @@ def parse_mcp_json(path: Path, content: bytes) -> Document:
     servers: dict[str, Any] = {}
     problems: list[Problem] = []
     for name, entry in list(cast("dict[str, Any]", listed).items())[:MAX_SERVERS]:
-        values, why = _convert_entry(name, entry)
+        values, why = convert_entry(name, entry)
         if why is None:
             servers[name] = values
         else:
@@ -110,7 +110,7 @@ def parse_mcp_json(path: Path, content: bytes) -> Document:
     return Document(path, {"mcp": servers} if servers else {}, layout, digest, tuple(problems))
 
 
-def _convert_entry(name: str, entry: Any) -> tuple[dict[str, Any], str | None]:
+def convert_entry(name: str, entry: Any) -> tuple[dict[str, Any], str | None]:
     """Return an entry as `[mcp.NAME]` would have it, and why it cannot be used, if so."""
     if not isinstance(entry, dict):
         return {}, f"expected an object, not {describe_value(entry)}"

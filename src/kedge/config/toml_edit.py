@@ -52,6 +52,32 @@ def add_to_list(text: str, path: Names, added: Sequence[str]) -> str:
     return _verify(head + ", ".join(filter(None, [kept, *map(format_value, added)])) + tail, expected, path)
 
 
+def add_table(text: str, path: Names, values: Mapping[str, Any]) -> str:
+    """Add a table to an array of tables (`[[path]]`), at the end of the text. Raises `CannotSet`."""
+    expected = tomllib.loads(text)
+    inner = expected
+    for name in path[:-1]:
+        inner = inner.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise CannotSet(f"{format_key(path[:-1])} is not a table in this file; edit the file by hand")
+        inner = cast("dict[str, Any]", inner)
+    found = inner.setdefault(path[-1], [])
+    if not isinstance(found, list):
+        raise CannotSet(f"{format_key(path)} is not a list in this file; edit the file by hand")
+    listed = cast("list[Any]", found)
+    listed.append(dict(values))
+    if any(entry.path == path for entry in TomlLayout(text).entries):  # written as `path = [ … ]`
+        return set_key(text, path, listed)
+    line_end = _newline(text)
+    lines = [
+        f"[[{format_key(path)}]]",
+        *(f"{format_key((name,))} = {format_value(each)}" for name, each in values.items()),
+    ]
+    start = text if not text or text.endswith("\n") else text + line_end
+    gap = line_end if start.strip() else ""
+    return _verify(f"{start}{gap}{line_end.join(lines)}{line_end}", expected, path)
+
+
 def remove_key(text: str, path: Names) -> str:
     """Remove a value with its line, or a table with its content; a missing key changes nothing. Raises `CannotSet`."""
     layout, expected = TomlLayout(text), tomllib.loads(text)

@@ -1,0 +1,1 @@
+"""Finds set-ups of other agents, and takes over what the user picks: `kedge import`."""

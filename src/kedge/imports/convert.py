@@ -1,0 +1,202 @@
+"""Turns servers, rules and hooks of other agents into Kedge's, without their secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from kedge.config.change import SECRET_NAME
+from kedge.config.mcp import convert_entry
+from kedge.config.rules import BadRule, read_rule
+from kedge.config.schema import HooksConfig
+from kedge.config.schema_tree import find_node, find_problems
+from kedge.protocol.tool_input import correct_tool_name
+from kedge.protocol.tools import BUILT_IN_TOOLS
+
+EVENTS = tuple(field.encode_name for field in msgspec.structs.fields(HooksConfig))
+_REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*(?::-[^{}]*)?\}")
+_BARE_REFERENCE = re.compile(r"\$([A-Za-z_]\w*)|%([A-Za-z_]\w*)%|\{env:([A-Za-z_]\w*)\}")
+_SECRET_VALUE = re.compile(
+    r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|github_pat|glpat|xox[a-z]|AKIA|AIza|hf|npm|pypi|tvly|ctx7sk|eyJ)[-_A-Za-z0-9]{12,}"
+    r"|\b(?=[A-Za-z0-9_+/=-]*[0-9])(?=[A-Za-z0-9_+/=-]*[A-Za-z])[A-Za-z0-9_+/=-]{32,}"
+)
+_NAME = re.compile(r"[^A-Z0-9]+")
+
+
+class Server(NamedTuple):
+    values: dict[str, Any]
+    variables: list[str]  # that stand for secrets, which were not taken over
+    problem: str | None
+
+
+def convert_server(name: str, given: Mapping[str, Any]) -> Server:
+    """Convert an entry in the form of `.mcp.json`. Values that look secret become `${VARIABLE}`."""
+    prefix = _NAME.sub("_", name.upper()).strip("_")
+    variables: dict[str, None] = {}
+
+    def hide(variable: str, text: str) -> str:
+        variables[variable] = None
+        start = "Bearer " if text.startswith("Bearer ") else ""
+        return f"{start}${{{variable}}}"
+
+    entry: dict[str, Any] = _convert_references(dict(given))
+    for table, own in (("env", True), ("headers", False)):
+        if isinstance(entry.get(table), dict):
+            fields = cast("dict[str, Any]", entry[table])
+            entry[table] = {
+                key: hide(key if own else f"{prefix}_{_NAME.sub('_', key.upper())}", value)
+                if isinstance(value, str) and is_secret(key, value)
+                else value
+                for key, value in fields.items()
+            }
+    if isinstance(entry.get("args"), list):
+        entry["args"] = _hide_arguments(cast("list[Any]", entry["args"]), prefix, hide)
+    if isinstance(entry.get("url"), str):
+        entry["url"] = _hide_in_url(entry["url"], prefix, hide)
+    values, problem = convert_entry(name, entry)
+    return Server(values, list(variables), problem)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a value must not be copied: its name or its form says so, and it is no reference to a variable."""
+    plain = _REFERENCE.sub("", value).removeprefix("Bearer").strip()
+    if not plain:
+        return False
+    is_named = SECRET_NAME.search(name) is not None and len(plain) >= 6
+    return is_named or _SECRET_VALUE.search(plain) is not None
+
+
+def _hide_arguments(arguments: list[Any], prefix: str, hide: Any) -> list[Any]:
+    shown: list[Any] = []
+    option = ""  # whose value comes next
+    for each in arguments:
+        if not isinstance(each, str):
+            shown.append(each)
+            continue
+        name, equals, value = each.partition("=")
+        if equals and name.startswith("-") and is_secret(name, value):
+            shown.append(f"{name}={hide(f'{prefix}_{_variable(name)}', value)}")
+        elif option and not each.startswith("-") and is_secret(option, each):
+            shown.append(hide(f"{prefix}_{_variable(option)}", each))
+        elif _SECRET_VALUE.search(each) and "/" not in each and not _REFERENCE.search(each):
+            shown.append(hide(f"{prefix}_SECRET", each))
+        else:
+            shown.append(_hide_in_url(each, prefix, hide) if "://" in each else each)
+        option = name if each.startswith("-") and not equals else ""
+    return shown
+
+
+def _variable(option: str) -> str:
+    return _NAME.sub("_", option.upper()).strip("_")
+
+
+def _hide_in_url(url: str, prefix: str, hide: Any) -> str:
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return url
+    if "@" in parts.netloc and not _REFERENCE.search(parts.netloc):
+        parts = parts._replace(netloc=f"{hide(f'{prefix}_LOGIN', '')}@{parts.netloc.rpartition('@')[2]}")
+    if not any(is_secret(name, value) for name, value in query):
+        return urlunsplit(parts)
+    shown = {
+        name: hide(f"{prefix}_{_variable(name)}", value) if is_secret(name, value) else value for name, value in query
+    }
+    return urlunsplit(parts._replace(query=urlencode(shown, safe="${}")))
+
+
+def _convert_references(value: Any) -> Any:
+    """`$NAME`, `%NAME%` and `{env:NAME}` of other agents as `${NAME}`."""
+    match value:
+        case str():
+            return _BARE_REFERENCE.sub(lambda found: f"${{{found[1] or found[2] or found[3]}}}", value)
+        case list():
+            return [_convert_references(each) for each in cast("list[Any]", value)]
+        case dict():
+            return {name: _convert_references(each) for name, each in cast("dict[str, Any]", value).items()}
+        case _:
+            return value
+
+
+_CALL = re.compile(r"([A-Za-z_*][\w.*-]{0,99})(?:\((.*)\))?", re.DOTALL)
+
+
+def convert_rule(written: str) -> str | None:
+    """Return the rule that means the same as one of another agent (`Bash(git log:*)`), or None."""
+    found = _CALL.fullmatch(written.strip())
+    if found is None:
+        return None
+    name, pattern = found[1], (found[2] or "").strip()
+    if name.startswith("mcp__"):
+        rule = "mcp_" + re.sub(r"[^a-zA-Z0-9_*-]", "_", name.removeprefix("mcp__").replace("__", "_", 1))
+        rule = rule if "__" in name.removeprefix("mcp__") or rule.endswith("*") else f"{rule}_*"
+    else:
+        name = correct_tool_name(name, BUILT_IN_TOOLS)
+        if name not in BUILT_IN_TOOLS:
+            return None
+        rule = _write_rule(name, pattern)
+    try:
+        read_rule(rule)
+    except BadRule:
+        return None
+    return rule
+
+
+def _write_rule(name: str, pattern: str) -> str:
+    name = "edit" if name == "multiedit" else name
+    if not pattern or pattern in ("*", ":*", "**"):
+        return name
+    match BUILT_IN_TOOLS[name].rule_pattern:
+        case "command":
+            if pattern.endswith(":*"):
+                return f"bash({pattern[:-2].strip()} *)"
+            if pattern.endswith("*") and not pattern.endswith(" *"):
+                return f"bash({pattern[:-1].strip()} *)"  # narrower: other agents compare characters, not words
+            return f"bash({pattern})"
+        case "path":
+            if pattern.startswith("./"):
+                return f"{name}({pattern[2:]})"
+            path = pattern
+            path = path[1:] if path.startswith("/") else path  # `//` is the root there, `/` the project
+            return f"{name}({path if '/' in path or path.startswith('~') else f'**/{path}'})"
+        case _:
+            return f"{name}({pattern})"
+
+
+def convert_hooks(value: Any) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:
+    """Return the hooks of a `hooks` table by event, and what is left out."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    left_out: list[str] = []
+    for event, groups in (cast("dict[str, Any]", value) if isinstance(value, dict) else {}).items():
+        if event not in EVENTS:
+            left_out.append(f"{event}: there is no such event here")
+            continue
+        for group in cast("list[Any]", groups) if isinstance(groups, list) else []:
+            fields = cast("dict[str, Any]", group) if isinstance(group, dict) else {}
+            listed: Any = fields.get("hooks", [fields])  # flat in Crush
+            for each in cast("list[Any]", listed) if isinstance(listed, list) else []:
+                hook, why = _convert_hook(event, fields.get("matcher"), each)
+                if why is None:
+                    found.append((event, hook))
+                else:
+                    left_out.append(f"{event}: {why}")
+    return found, left_out
+
+
+def _convert_hook(event: str, matcher: Any, entry: Any) -> tuple[dict[str, Any], str | None]:
+    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    if fields.get("type", "command") != "command" or not isinstance(fields.get("command"), str):
+        return {}, "only hooks of the type command can be taken over"
+    hook: dict[str, Any] = {"matcher": matcher} if isinstance(matcher, str) and matcher not in ("", "*") else {}
+    hook["command"] = fields["command"]
+    timeout = fields.get("timeout")
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0:
+        hook["timeout_s"] = min(float(timeout), 600.0)
+    for _, why in find_problems([hook], find_node(("hooks", event))):
+        return {}, why
+    return hook, None
