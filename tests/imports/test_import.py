@@ -95,9 +95,8 @@ def test_everything_is_taken_over_once_and_nothing_of_theirs_changes(home: Home)
     assert config.mcp["jira"].env == {"JIRA_TOKEN": "${JIRA_TOKEN}"}
     assert config.mcp["remote"].timeout_s == 30
     assert config.permissions.mode == "auto-edit"
-    assert {"bash(git log *)", "edit(src/**)", "fetch(domain:docs.rs)", "bash(ls *)", "view"} <= {
-        *config.permissions.allow
-    }
+    allowed = {"bash(git log *)", "edit(src/**)", "fetch(domain:docs.rs)", "bash(ls *)", "view"}
+    assert allowed <= {*config.permissions.allow}
     assert {"view(.env)", "view(/etc/shadow)", "bash(git push *)", "mcp_github_delete_repo", "fetch", "bash(rm *)"} <= {
         *config.permissions.deny
     }
