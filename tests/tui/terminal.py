@@ -55,6 +55,7 @@ class Terminal:
         background: str | None = None,
         bytes_per_s: float | None = None,
         answers: bool = False,
+        term: str = "xterm-256color",
     ) -> None:
         self.screen = Screen(columns, lines)
         self.heard = bytearray()  # everything the program wrote
@@ -72,7 +73,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             cwd=cwd,
-            env={**env, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+            env={**env, "TERM": term, "COLORTERM": "truecolor"},
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )

@@ -23,7 +23,7 @@ from tests.tui import offline_app, snapshots
 from tests.tui.chat.support import DIFF
 from tests.tui.offline_app import OfflineApp
 
-SIZES = [(80, 24), (140, 40)]
+SIZES = [(60, 20), (80, 24), (140, 40)]
 
 
 def no_dialog(app: OfflineApp) -> None:

@@ -196,11 +196,13 @@ async def test_without_colour_nothing_is_coloured(
     monkeypatch.setenv("NO_COLOR", "1")
     async with kedge(tmp_path) as ui:
         await ends(ui, "PLAIN")
-        seen = {
-            (segment.style.color, segment.style.bgcolor)
+        await ui.press("ctrl+p")
+        await ui.opens("Palette")
+        styles = [
+            segment.style
             for strip in ui.app.screen._compositor.render_strips()
             for segment in strip
             if segment.style is not None
-        }
-        colours = {colour.get_truecolor() for pair in seen for colour in pair if colour is not None}
-        assert all(red == green == blue for red, green, blue in colours), colours
+        ]
+        assert {(style.color, style.bgcolor) for style in styles} == {(None, None)}
+        assert any(style.reverse for style in styles), "what is selected can be seen"

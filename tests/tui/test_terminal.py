@@ -418,3 +418,39 @@ async def test_a_prompt_on_the_command_line_goes_to_the_session_that_is_continue
         await terminal.left()
     async with kedge(home, tmp_path, "-C", "the prompt-two") as terminal:
         await terminal.shows("FIXED-ONE", "FIXED-TWO")
+
+
+async def test_no_color_sends_no_color(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path, env={"NO_COLOR": "1"}, columns=140) as terminal:
+        await terminal.shows(EDITOR, MODEL)
+        await submit(terminal, "[[fake text='**bold** `code` and ```py\nx = 1\n```']]")
+        await terminal.shows("code and")
+        terminal.type("\x10")
+        await terminal.shows("Type to filter")
+        terminal.type(ESC)
+        await terminal.hides("Type to filter")
+        attributes = re.findall(rb"\x1b\[([0-9;]*)m", bytes(terminal.heard))
+        numbers = {int(number) for each in attributes for number in each.split(b";") if number}
+        assert numbers <= {0, 1, 2, 3, 4, 7, 9, 22, 23, 24, 27, 29}
+
+
+async def test_a_terminal_that_is_too_small_says_so_and_loses_no_typed_text(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path, columns=60, lines=20) as terminal:
+        await terminal.shows(EDITOR, MODEL)
+        terminal.type("first ")
+        await terminal.shows("first")
+        terminal.resize(50, 20)
+        await terminal.shows("Terminal too small")
+        terminal.type("second")
+        terminal.resize(60, 20)
+        await terminal.shows("first second")
+        await terminal.hides("too small")
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+async def test_a_dumb_terminal_is_told_what_to_use(home: Home, tmp_path: Path, term: str) -> None:
+    async with kedge(home, tmp_path, term=term) as terminal:
+        assert await terminal.left() == 2
+        await terminal.shows("kedge run PROMPT")
+        assert b"\x1b" not in terminal.heard
+        assert terminal.heard.count(b"\n") == 1

@@ -31,6 +31,7 @@ all that follows "--". Press F1 for its keys.
 """
 FLAGS = named("-C --continue", "-y --yolo")
 VALUES = named("-s --session", "-m --model", "--mode")
+DUMB = ("dumb", "unknown")  # terminals that cannot place the cursor
 REACH_S = 1.0  # the interface itself waits longer for a server, and shows that it does
 
 
@@ -58,6 +59,8 @@ def _open(options: Options) -> int:
     prompt = _read_prompt(options)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(NO_TERMINAL)
+    if (term := os.environ.get("TERM", "")) in DUMB:
+        raise UsageError(f"The terminal interface cannot draw on this terminal (TERM={term}); use: kedge run PROMPT")
     directory = find_directory(options.get("cwd"))
     session_id = _check_names(options)
     from kedge.tui.app import run as run_app

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -17,6 +17,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.css.query import NoMatches
 from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
 from textual.worker import WorkerError
@@ -26,7 +27,8 @@ from kedge.client.reconnect import ReconnectPolicy
 from kedge.protocol.text_safety import pasted_text, visible
 from kedge.tui import terminal
 from kedge.tui.api import Api
-from kedge.tui.dialogs.dialog import GuardedDialog
+from kedge.tui.colorless import Colorless, is_colorless
+from kedge.tui.dialogs.dialog import GuardedDialog, TooSmall, is_too_small
 from kedge.tui.editor.draft import Content
 from kedge.tui.key_queue import KeyQueue
 from kedge.tui.output import FrameGate, TerminalDriver
@@ -58,6 +60,7 @@ class KedgeApp(App[int]):
 
     def __init__(self, launch: Launch, terminal_info: terminal.TerminalInfo = terminal.UNKNOWN) -> None:
         super().__init__(driver_class=TerminalDriver)
+        self.no_color = is_colorless(os.environ)
         for theme in THEMES:
             self.register_theme(theme)
         self.launch = launch
@@ -111,11 +114,14 @@ class KedgeApp(App[int]):
 
     @property
     def _default_theme(self) -> str:
-        return LIGHT_THEME if self._terminal_info.is_light else DARK_THEME
+        return LIGHT_THEME if self._terminal_info.is_light and not self.no_color else DARK_THEME
 
     def show_theme(self, name: str) -> None:
         """Show a theme; `auto` and unknown names are the one that suits the terminal."""
         self.theme = name if name in self.available_themes else self._default_theme
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [Colorless()] if self.no_color else super().get_line_filters()
 
     def get_css_variables(self) -> dict[str, str]:
         variables = unify_variables(super().get_css_variables(), is_colorless=self.no_color)
@@ -305,6 +311,10 @@ class KedgeApp(App[int]):
                     self.chat.editor.insert_text(event.character)
                 return
         await super().on_event(event)
+
+    def on_resize(self, event: events.Resize) -> None:
+        if is_too_small(event.size) and not any(isinstance(each, TooSmall) for each in self.screen_stack):
+            self.push_screen(TooSmall())
 
     def on_app_focus(self, _: events.AppFocus) -> None:
         self._announcer.has_focus = True

@@ -54,6 +54,7 @@ TYPING_FRAME_S = 1 / 8  # of the chat while somebody types: each drawing of it d
 TYPING_S = 0.5  # after the last key
 DOUBLE_ESCAPE_S = 1.5  # short enough to be intended, long enough for a slow terminal
 WIDE_COLUMNS = 120  # least width for the sidebar
+SHORT_LINES = 24  # in a lower terminal, a permission request needs every line
 TALL_LINES = 32  # least height for an editor with empty lines around its text
 
 
@@ -132,6 +133,7 @@ class ChatScreen(Screen[None]):
         size = event.size if event else self.size
         self.set_class(size.width >= WIDE_COLUMNS, "-wide")
         self.set_class(size.height >= TALL_LINES, "-tall")
+        self.set_class(size.height < SHORT_LINES, "-short")
         if self.requests.permission is not None:
             self.call_after_refresh(self.requests.permission.fit)
 
@@ -177,7 +179,8 @@ class ChatScreen(Screen[None]):
         blocks = build_blocks(session) if session else []
         self.transcript.show(blocks)
         self._show_welcome(is_empty=not blocks)
-        self.query_one(Queue).draw(session, self.key("queue"))
+        is_crowded = self.has_class("-short") and self.requests.permission is not None
+        self.query_one(Queue).draw(None if is_crowded else session, self.key("queue"))
         is_agent = self.workspace.parent_of(self.session_id) is not None
         new_lines = describe_new_lines(self.transcript.new_lines, self.key("chat_end"))
         info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent, new_lines)

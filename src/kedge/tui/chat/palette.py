@@ -11,6 +11,8 @@ from textual.app import App
 from textual.color import Color, ColorParseError
 from textual.widget import Widget
 
+from kedge.tui.colorless import get_contrast
+
 MIN_CONTRAST = 4.5  # of text, as WCAG requires
 
 
@@ -55,7 +57,7 @@ class Palette:
         """Blend a color with the text color until its contrast is sufficient."""
         if self._is_ansi or color.ansi is not None:
             return color
-        while color != self._foreground and _get_contrast(color, self._background) < MIN_CONTRAST:
+        while color != self._foreground and get_contrast(color, self._background) < MIN_CONTRAST:
             nearer = color.blend(self._foreground, 0.15)
             color = self._foreground if nearer == color else nearer
         return color
@@ -77,18 +79,6 @@ class Palette:
         if self._is_ansi or color.ansi is not None:
             return Style.null()
         return Style(bgcolor=self._background.blend(color, share).rich_color)
-
-
-def _get_contrast(one: Color, other: Color) -> float:
-    darker, lighter = sorted(_get_luminance(color) for color in (one, other))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _get_luminance(color: Color) -> float:
-    red, green, blue = (
-        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @lru_cache(4096)

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
@@ -73,6 +74,44 @@ class GuardedDialog(Dialog[T]):
         self._is_awake = self._is_awake or now - self._last_key_at >= QUIET_S
         self._last_key_at = now
         return self._is_awake or key == "escape"
+
+
+MIN_COLUMNS, MIN_LINES = 60, 20
+
+
+def is_too_small(size: Size) -> bool:
+    """Whether dialogs would not fit the terminal."""
+    return size.width < MIN_COLUMNS or size.height < MIN_LINES
+
+
+class TooSmall(GuardedDialog[None]):
+    """Covers everything while the terminal is too small. What is typed goes to the editor, and nothing answers."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def compose(self) -> ComposeResult:
+        yield Static(markup=False)
+
+    def on_resize(self, event: events.Resize) -> None:
+        size = event.size
+        self.query_one(Static).update(
+            f"Terminal too small ({size.width} by {size.height})\nMake it {MIN_COLUMNS} by {MIN_LINES} or larger."
+        )
+        self._leave_if_large()
+
+    def on_screen_resume(self) -> None:
+        self._leave_if_large()
+
+    def _leave_if_large(self) -> None:
+        if self.is_current and not is_too_small(self.app.size):
+            self.dismiss(None)
+
+    def accepts_key(self, key: str) -> bool:
+        return False
+
+    def action_close(self) -> None:
+        pass
 
 
 Item = tuple[str, str, str]  # name, description, key

@@ -106,7 +106,10 @@ class PermissionDialog(Vertical, can_focus=True):
         others = [each for each in self.children if each not in (self._subject, self._hidden_lines) and each.display]
         taken = sum(each.outer_size.height + each.styles.margin.height for each in others) + 1
         room = int(self.screen.size.height * _SCREEN_SHARE) - self.gutter.height - taken
-        self._subject.styles.max_height = max(MIN_SHOWN_LINES, room)
+        self._subject.styles.max_height = max(1 if self.screen.has_class("-short") else MIN_SHOWN_LINES, room)
+
+    def on_resize(self) -> None:
+        self.fit()  # on a slow terminal, what was called after a refresh may come before the layout
 
     def show_hidden_lines(self) -> None:
         above, most = round(self._subject.scroll_y), self._subject.max_scroll_y
@@ -317,7 +320,7 @@ def list_choices(request: PermissionRequest) -> list[Choice]:
         )
     choices.append(Choice("dn", "Deny, and end the turn", "deny"))
     if "rules" in params:
-        choices.append(Choice("r", "Deny with a reason: the model reads it and goes on", "deny", asks_reason=True))
+        choices.append(Choice("r", "Deny with a reason, and let the model go on", "deny", asks_reason=True))
     return choices
 
 
