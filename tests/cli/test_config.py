@@ -170,6 +170,7 @@ def test_paths_are_listed_weakest_first(config: Shell, tmp_path: Path) -> None:
         ["-", "/etc/kedge/config.toml"],
         ["-", f"{tmp_path}/etc/kedge/config.toml"],
         ["found", str(config.user)],
+        ["-", f"{config.workspace}/.mcp.json"],
         ["-", f"{config.workspace}/kedge.toml"],
     ]
     assert json.loads(config.ok("path", "--json"))[2] == {"path": str(config.user), "exists": True}

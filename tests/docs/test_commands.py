@@ -22,9 +22,17 @@ from tests.models.embedded import cache
 from tests.support.model_control import ModelControl
 
 PAGES = [page for page in for_readers() if [block for block in blocks(page) if not block.is_fresh]]
+MCP_COMMANDS = """\
+kedge mcp add time -- uvx mcp-server-time
+kedge mcp add tracker --url https://mcp.example.com/mcp --header 'Authorization: Bearer ${TRACKER_TOKEN}'
+kedge mcp add files --scope workspace -- npx -y @modelcontextprotocol/server-filesystem .
+kedge mcp list     # state, number of tools, and the file that each comes from
+kedge mcp test     # connects to each, and lists what it offers, with times
+kedge mcp remove tracker"""
 # All that is not run, and why not. Add to it only what really cannot be.
 NOT_RUN = {
     ("README.md", "python3 dev.py test"): "runs all tests, this one too",
+    ("docs/mcp.md", MCP_COMMANDS): "starts programs of the reader's machine, and needs servers on the internet",
 }
 
 

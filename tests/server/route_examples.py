@@ -10,6 +10,7 @@ import pytest
 
 from kedge.protocol import api
 from kedge.protocol.files import ForkBody, RedoBody, UndoBody
+from kedge.protocol.mcp_requests import McpLoginAnswerBody, McpPromptBody, McpResourceBody
 from kedge.protocol.proof import PATH as PROOF
 from kedge.protocol.requests import Skip
 from kedge.protocol.sessions import SessionChange
@@ -28,6 +29,9 @@ BODIES: dict[type, dict[str, Any]] = {
     api.ModeBody: {"mode": "plan"},
     api.MoveBody: {"run_id": "RUN", "before": None},
     api.PromoteBody: {"run_id": "RUN", "on_busy": "steer"},
+    McpLoginAnswerBody: {"url": "http://127.0.0.1:1/callback?code=x&state=y"},
+    McpPromptBody: {"name": "greet"},
+    McpResourceBody: {"uri": "note://today"},
     UndoBody: {"dry_run": True},
     RedoBody: {"dry_run": True},
     ForkBody: {"dry_run": True},
@@ -51,7 +55,8 @@ def chosen(is_wanted: Callable[[Route], bool]) -> list[ParameterSet]:
 
 # `proof` is answered over TCP alone, and there without a token.
 WITH_TOKEN = chosen(lambda route: route.path != PROOF)
-GETTING = chosen(lambda route: route.method == "GET" and route.path != PROOF)
+# There is no MCP server whose login could be asked for.
+GETTING = chosen(lambda route: route.method == "GET" and route.path != PROOF and "{name}" not in route.path)
 OF_WORKSPACE = chosen(lambda route: "{workspace_id}" in route.path)
 WITH_BODY = chosen(lambda route: route.body is not None)
 HARMLESS = chosen(lambda route: route.body not in (None, api.ControlBody))

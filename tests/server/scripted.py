@@ -20,9 +20,8 @@ from kedge.tools.process.command import WorkspaceJobs
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins
-    from kedge.agent.mcp_service import McpService
+    from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
-    from kedge.mcp.port import Transport
 
 
 class ScriptedAgent:
@@ -56,14 +55,13 @@ class ScriptedAgent:
         file = None if self._data_dir is None else self._data_dir / CREDENTIALS_FILE
         return Logins(Credentials(file), ModelClient(), {}, lambda _directory, _env: Config())
 
-    async def mcp(self) -> McpService:
-        from kedge.agent.mcp_service import McpService
+    async def mcp(self) -> McpAccess:
+        from kedge.agent.mcp_access import McpAccess
         from kedge.config.schema import Config
+        from kedge.models.keys.secrets import McpSecrets
 
-        def refuse(_: object) -> Transport:
-            raise AssertionError("no MCP server is configured")
-
-        return McpService(lambda _directory, _env: Config(), {}, refuse)
+        secrets = McpSecrets((self._data_dir or Path("/nowhere")) / "credentials.json")
+        return McpAccess(lambda _directory, _env: Config(), {}, secrets)
 
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
         pass

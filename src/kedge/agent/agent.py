@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kedge.agent.limits import AUTO_NEEDS_MAX_COST, CostQuestions
 from kedge.agent.logins import Logins
-from kedge.agent.mcp_service import McpService
+from kedge.agent.mcp_access import McpAccess
 from kedge.agent.retry import RetryPolicy
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.titles import Titles
@@ -19,7 +19,7 @@ from kedge.agent.tool_context import CallContext, TurnScope, remove_old_scratch,
 from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn import AgentTurn
 from kedge.agent.turn_models import AgentDeps
-from kedge.config.schema import Config, Configure, McpServerConfig
+from kedge.config.schema import Config, Configure
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import Turn, TurnContext
 from kedge.engine.workspace_host import WorkspaceHost
@@ -29,6 +29,7 @@ from kedge.models.client import ModelClient
 from kedge.models.embedded.models import EmbeddedModels
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
+from kedge.models.keys.secrets import McpSecrets
 from kedge.models.provider_registry import require_provider
 from kedge.models.providers import LOCAL
 from kedge.models.selection.listing import Listing
@@ -44,7 +45,7 @@ from kedge.tools.process.command import WorkspaceJobs
 from kedge.tools.registry import TOOLS
 
 if TYPE_CHECKING:
-    from kedge.mcp.port import Transport
+    pass
 
 
 class Agent:
@@ -75,7 +76,7 @@ class Agent:
         self.titles = Titles(self._models)
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = WorkspaceJobs()
-        self._mcp = McpService(configure, environ, self._make_http_transport)
+        self._mcp = McpAccess(configure, environ, McpSecrets(data_dir / CREDENTIALS_FILE))
         turn = AgentTurn(
             AgentDeps(
                 models=self._models,
@@ -91,7 +92,7 @@ class Agent:
                 titles=self.titles,
                 cost_questions=CostQuestions(),
                 hook_sessions=set(),
-                mcp=self._mcp,
+                mcp=self._mcp.service,
             )
         )
         self.turns: Mapping[RunKind, Turn] = {
@@ -119,14 +120,14 @@ class Agent:
     async def logins(self) -> Logins:
         return self._logins
 
-    async def mcp(self) -> McpService:
+    async def mcp(self) -> McpAccess:
         return self._mcp
 
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
-        await self._mcp.config_changed(workspace_id, directory, host)
+        await self._mcp.service.config_changed(workspace_id, directory, host)
 
     async def workspace_deleted(self, workspace_id: str) -> None:
-        await self._mcp.close_workspace(workspace_id)
+        await self._mcp.service.close_workspace(workspace_id)
 
     async def check_model(self, model: str, directory: Path) -> None:
         """Raise `Invalid` if there is no provider of the model's name."""
@@ -155,13 +156,6 @@ class Agent:
 
     async def session_deleted(self, session_id: str) -> None:
         await asyncio.to_thread(remove_scratch, self._data_dir, session_id)
-
-    def _make_http_transport(self, config: McpServerConfig) -> Transport:
-        """Return the transport of an MCP server with an address."""
-        from kedge.mcp.http import HttpTransport
-
-        assert config.url is not None
-        return HttpTransport(config.url, config.headers)
 
     async def close(self) -> None:
         await self._mcp.close()

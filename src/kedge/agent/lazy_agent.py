@@ -16,7 +16,7 @@ from kedge.protocol.runs import Mode, RunKind, RunOptions
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
     from kedge.agent.logins import Logins
-    from kedge.agent.mcp_service import McpService
+    from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
     from kedge.tools.process.command import WorkspaceJobs
 
@@ -51,7 +51,7 @@ class LazyAgent:
     async def logins(self) -> Logins:
         return await (await self._load()).logins()
 
-    async def mcp(self) -> McpService:
+    async def mcp(self) -> McpAccess:
         return await (await self._load()).mcp()
 
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:

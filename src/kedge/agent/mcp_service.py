@@ -48,7 +48,7 @@ class McpService:
         """
         if not is_configured and ctx.workspace_id not in self._workspaces:
             return None
-        servers = await self._follow_config(ctx.workspace_id, ctx.directory, ctx.host)
+        servers = await self.get_servers(ctx.workspace_id, ctx.directory, ctx.host)
         servers.start()
         from kedge.agent.mcp_tools import SessionTools
 
@@ -56,15 +56,27 @@ class McpService:
             ctx, servers, window=window, percent=percent, cancel_later=self._cancel_task_later
         )
 
+    async def get_servers(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> WorkspaceServers:
+        """Return the servers of a workspace, as the configuration names them now. Starts none."""
+        configs = await self._read_config(directory)
+        servers = self._workspaces.get(workspace_id)
+        if servers is None:
+            from kedge.mcp.servers import WorkspaceServers
+
+            servers = WorkspaceServers(directory, self._environ, host, self._make_http_transport)
+            servers = self._workspaces.setdefault(workspace_id, servers)
+        servers.apply(configs)
+        return servers
+
     async def describe(self, directory: Path, host: WorkspaceHost) -> McpServers:
         """Return the servers that the configuration names, with their state. Starts none."""
         if host.workspace_id not in self._workspaces and not await self._read_config(directory):
             return McpServers([])
-        return (await self._follow_config(host.workspace_id, directory, host)).describe()
+        return (await self.get_servers(host.workspace_id, directory, host)).describe()
 
     async def restart(self, name: str, directory: Path, host: WorkspaceHost) -> McpServers:
         """End a server and connect again. Raises `NotFound` or `Invalid`."""
-        servers = await self._follow_config(host.workspace_id, directory, host)
+        servers = await self.get_servers(host.workspace_id, directory, host)
         if name not in servers.servers:
             raise NotFound("mcp_server", name)
         if not servers.servers[name].config.enabled:
@@ -72,11 +84,18 @@ class McpService:
         await servers.restart(name)
         return servers.describe()
 
+    def restart_where(self, is_meant: Callable[[McpServer], bool]) -> None:
+        """Connect again to the servers for which `is_meant` is true, in the background."""
+        for servers in self._workspaces.values():
+            for name, server in servers.servers.items():
+                if is_meant(server):
+                    self._keep(asyncio.create_task(servers.restart(name)))
+
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
         """End the servers that the configuration does not name any more, or names differently."""
         if workspace_id in self._workspaces:
             with contextlib.suppress(KedgeError):  # an invalid file changes nothing until it is right again
-                await self._follow_config(workspace_id, directory, host)
+                await self.get_servers(workspace_id, directory, host)
 
     async def close_workspace(self, workspace_id: str) -> None:
         if (servers := self._workspaces.pop(workspace_id, None)) is not None:
@@ -89,17 +108,6 @@ class McpService:
 
     async def _read_config(self, directory: Path) -> Mapping[str, McpServerConfig]:
         return (await asyncio.to_thread(self._configure, directory, self._environ)).mcp
-
-    async def _follow_config(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> WorkspaceServers:
-        configs = await self._read_config(directory)
-        servers = self._workspaces.get(workspace_id)
-        if servers is None:
-            from kedge.mcp.servers import WorkspaceServers
-
-            servers = WorkspaceServers(directory, self._environ, host, self._make_http_transport)
-            servers = self._workspaces.setdefault(workspace_id, servers)
-        servers.apply(configs)
-        return servers
 
     def _cancel_task_later(self, server: McpServer, task_id: str) -> None:
         """Tell a server that nobody waits for its task any more, in the background."""

@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "login": ("kedge.cli.login", "store a provider's API key"),
     "logout": ("kedge.cli.logout", "remove a stored API key"),
     "models": ("kedge.cli.models", "list available models"),
-    "mcp": ("kedge.cli.mcp", "add, list and remove MCP servers"),
+    "mcp": ("kedge.cli.mcp", "add, list, test and log in to MCP servers"),
     "import": ("kedge.cli.import_setups", "take over set-ups of Claude Code, Codex, opencode, Crush and Gemini CLI"),
     "config": ("kedge.cli.config", "show and change the configuration"),
     "logs": ("kedge.cli.logs", "show the server's log"),

@@ -1,4 +1,4 @@
-"""`kedge mcp`: add, list and remove MCP servers."""
+"""`kedge mcp`: add, list and remove MCP servers; test them, and log in to them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kedge mcp add [OPTION ...] NAME -- COMMAND [ARGUMENT ...]
        kedge mcp add [OPTION ...] NAME --url URL
-       kedge mcp list | remove NAME
+       kedge mcp list | remove NAME | test [NAME] | login NAME | logout NAME
 
 Manage MCP servers, whose tools, prompts and resources the agent can use.
 
   add       add a server: a program to start, or an address
   list      list the servers with their state and where they are configured
   remove    remove a server from the file that it is in
+  test      connect to a server, or to all, and list what they offer
+  login     log in to a server in your browser
+  logout    forget the login
 
   -u, --url URL           add: the address of the server
   -e, --env NAME=VALUE    add: a variable of the program; '${NAME}' takes it from Kedge's environment
@@ -37,9 +40,10 @@ Manage MCP servers, whose tools, prompts and resources the agent can use.
       --client-id ID      add: client id for logins, if the server gave you one
       --callback-port N   add: port of this machine that the browser returns to after a login
       --force             add: replace a server of the same name
-      --json              list: print JSON
+      --no-browser        login: only print the address to open
+      --json              list, test: print JSON
 """
-FLAGS = named("--force", "--json")
+FLAGS = named("--force", "--no-browser", "--json")
 VALUES = named(
     *("-u --url", "-e --env", "-H --header", "--scope", "--timeout"),
     *("--client-id", "--callback-port", "-t --transport"),
@@ -142,8 +146,11 @@ def _remove(words: list[str], options: Options) -> int:
 def _list(words: list[str], options: Options) -> int:
     if words:
         raise UsageError(f"Unexpected argument {words[0]!r}")
+    from kedge.cli.mcp_server import read_states
+
     loaded = _load(options)
-    rows = [_describe(name, server, loaded, None) for name, server in loaded.config.mcp.items()]
+    states = read_states(options) if loaded.config.mcp else {}
+    rows = [_describe(name, server, loaded, states.get(name)) for name, server in loaded.config.mcp.items()]
     ignored = [each for each in loaded.ignored if each.key == "mcp" or each.key.startswith("mcp.")]
     if options.has("json"):
         print_json(rows)
@@ -231,8 +238,29 @@ def only_name(words: list[str], usage: str) -> str:
     return words[0]
 
 
+def _test(words: list[str], options: Options) -> int:
+    from kedge.cli.mcp_server import test_servers
+
+    return test_servers(words, options)
+
+
+def _log_in(words: list[str], options: Options) -> int:
+    from kedge.cli.mcp_server import log_in
+
+    return log_in(only_name(words, "kedge mcp login NAME"), options)
+
+
+def _log_out(words: list[str], options: Options) -> int:
+    from kedge.cli.mcp_server import log_out
+
+    return log_out(only_name(words, "kedge mcp logout NAME"), options)
+
+
 ACTIONS: dict[str, Callable[[list[str], Options], int]] = {
     "add": _add,
     "list": _list,
     "remove": _remove,
+    "test": _test,
+    "login": _log_in,
+    "logout": _log_out,
 }

@@ -8,6 +8,21 @@ from kedge.protocol import api
 from kedge.protocol.api import Offered
 from kedge.protocol.files import ForkBody, RedoBody, Rewound, SessionFiles, SessionFilesQuery, Timeline, UndoBody
 from kedge.protocol.mcp import McpServers
+from kedge.protocol.mcp_requests import (
+    McpLoggedOut,
+    McpLogin,
+    McpLoginAccepted,
+    McpLoginAnswerBody,
+    McpLoginQuery,
+    McpLoginState,
+    McpPromptBody,
+    McpPrompts,
+    McpPromptText,
+    McpResourceBody,
+    McpResourceContent,
+    McpResources,
+    McpTest,
+)
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import (
@@ -89,7 +104,17 @@ ROUTES = (
     Route("POST", W + "/config/model", config.set_model, api.ConfigAnswer, body=api.ConfigModelBody),
     Route("GET", W + "/models", config.list_models, Offered, errors=(422,)),
     Route("GET", W + "/mcp", mcp.list_mcp_servers, McpServers, errors=(422,)),
+    Route("POST", W + "/mcp/start", mcp.start_mcp_servers, McpServers, errors=(422,)),
+    Route("GET", W + "/mcp/prompts", mcp.list_mcp_prompts, McpPrompts, errors=(422,)),
+    Route("GET", W + "/mcp/resources", mcp.list_mcp_resources, McpResources, errors=(422,)),
     Route("POST", W + "/mcp/{name}/restart", mcp.restart_mcp_server, McpServers, errors=(422,)),
+    Route("POST", W + "/mcp/{name}/test", mcp.test_mcp_server, McpTest, errors=(422,)),
+    Route("POST", W + "/mcp/{name}/login", mcp.log_in_to_mcp_server, McpLogin, errors=(422,)),
+    Route("GET", W + "/mcp/{name}/login", mcp.get_mcp_login, McpLoginState, query=McpLoginQuery, errors=(422,)),
+    Route("POST", W + "/mcp/{name}/login/answer", mcp.answer_mcp_login, McpLoginAccepted, body=McpLoginAnswerBody),
+    Route("POST", W + "/mcp/{name}/logout", mcp.log_out_of_mcp_server, McpLoggedOut, errors=(422,)),
+    Route("POST", W + "/mcp/{name}/prompt", mcp.get_mcp_prompt, McpPromptText, body=McpPromptBody),
+    Route("POST", W + "/mcp/{name}/resource", mcp.read_mcp_resource, McpResourceContent, body=McpResourceBody),
     Route("GET", W + "/jobs", runs.list_jobs, JobList, query=api.JobsQuery),
     Route("GET", W + "/jobs/{job_id}/output", runs.get_job_output, JobOutput, query=api.JobOutputQuery),
     Route("POST", W + "/jobs/{job_id}/kill", runs.kill_job, Job),

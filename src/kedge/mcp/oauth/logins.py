@@ -52,14 +52,13 @@ class Logins:
         self._pending[tokens.resource] = pending
         return login.url
 
-    async def wait(self, url: str, timeout_s: float) -> bool:
-        """Wait for the end of a login; return False if it has not come yet. Raises `McpError` if it failed.
+    def is_pending(self, url: str) -> bool:
+        """Whether a login was begun since the server started."""
+        return canonical_resource(url) in self._pending
 
-        Raises `LoginFailed` also if no login was begun: the server may have been started again meanwhile.
-        """
-        pending = self._pending.get(canonical_resource(url))
-        if pending is None:
-            raise LoginFailed("no login was begun, or the server was started again meanwhile; begin it again")
+    async def wait(self, url: str, timeout_s: float) -> bool:
+        """Wait for the end of a login; return False if it has not come yet. Raises `McpError` if it failed."""
+        pending = self._pending[canonical_resource(url)]
         done, _ = await asyncio.wait([pending.end], timeout=timeout_s)
         if not done:
             return False
