@@ -11,11 +11,12 @@ import pytest
 from textual.screen import ModalScreen
 
 from kedge.protocol.requests import PermissionRequest
-from kedge.tui.dialogs.background import JobsDialog, QueueDialog
+from kedge.tui.dialogs.background import JobsDialog
 from kedge.tui.dialogs.changes import ChangesDialog, DiffDialog
 from kedge.tui.dialogs.dialog import ConfirmDialog, Palette
 from kedge.tui.dialogs.help import HelpDialog
 from kedge.tui.dialogs.models import FirstStart, KeyDialog, ModelDialog
+from kedge.tui.dialogs.queue import QueueDialog
 from kedge.tui.dialogs.requests import QuestionDialog
 from kedge.tui.dialogs.sessions import SessionDialog
 from kedge.tui.dialogs.themes import ThemeDialog
@@ -115,7 +116,9 @@ DIALOGS: dict[str, Callable[[OfflineApp], ModalScreen[Any]]] = {
     ),
     "first": lambda _: FirstStart(offline_app.OFFERED),
     "key": lambda app: KeyDialog(app.api, offline_app.PROVIDER),
-    "queue": lambda _: QueueDialog([offline_app.run("1", "Write a test " * 12), offline_app.run("2", "Then rest")]),
+    "queue": lambda app: QueueDialog(
+        app.api, "s", [offline_app.run("1", "Write a test " * 12), offline_app.run("2", "Then rest")]
+    ),
     "confirm": undo,
     "changes": lambda app: ChangesDialog(offline_app.OfflineApi(app.sync.ready), offline_app.SESSION),
     "themes": lambda app: ThemeDialog(app.available_themes, "auto", app.show_theme),

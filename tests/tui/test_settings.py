@@ -33,7 +33,8 @@ def configure(home: Home, text: str) -> None:
 async def test_keys_of_the_configuration_are_the_keys_of_the_interface(own: Home, tmp_path: Path) -> None:
     configure(
         own,
-        '[tui]\ntheme = "nord"\n[tui.keys]\npalette = "ctrl+l"\nnewline = "ctrl+o"\nmodels = "f9"\nnonsense = "f12"\n',
+        '[tui]\ntheme = "nord"\n[tui.keys]\npalette = "ctrl+l"\nnewline = "ctrl+o"\n'
+        'models = "f9"\nsteer = "f10"\nnonsense = "f12"\n',
     )
     server = await asyncio.to_thread(own.serve)
     async with kedge(tmp_path, (100, 110)) as ui:
@@ -48,6 +49,7 @@ async def test_keys_of_the_configuration_are_the_keys_of_the_interface(own: Home
         await ui.press("a", "ctrl+o", "b")
         assert ui.app.chat.editor.text == "a\nb"
         await ui.press("f1")
+        await ui.shows("F10")
         await ui.opens("HelpDialog")
         await ui.shows("Ctrl+L", "Ctrl+O", "F9")
         assert "Ctrl+P " not in ui.text

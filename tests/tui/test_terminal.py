@@ -204,22 +204,20 @@ async def test_esc_once_cancels_nothing_and_twice_cancels(home: Home, tmp_path: 
         await terminal.hides("Working")
 
 
-async def test_prompts_wait_in_the_queue_and_can_be_dropped_and_edited(home: Home, tmp_path: Path) -> None:
+async def test_prompts_wait_in_the_queue_and_can_be_moved_dropped_and_edited(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path) as terminal:
         await terminal.shows(EDITOR, MODEL)
         await submit(terminal, asking(gate="first", text="FIRST"))
         await terminal.shows("Working")
         await submit(terminal, "the second prompt")
-        await terminal.shows("the second prompt", "to edit or remove")
+        await terminal.shows("the second prompt", "to edit, move or send now")
         await submit(terminal, "the third prompt")
         await terminal.shows("○ the third prompt")
         terminal.type("\x14")  # Ctrl+T
         await terminal.shows("Queued prompts")
+        terminal.type("\x1b[1;2B")  # Shift+Down
         terminal.type("d")
-        await terminal.hides("Queued prompts")
-        await terminal.hides("the second prompt")
-        terminal.type("\x14")
-        await terminal.shows("Queued prompts")
+        await terminal.hides("second prompt")
         terminal.type(ENTER)
         await terminal.hides("○")
         await terminal.shows("▌ the third prompt")

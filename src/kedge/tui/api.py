@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kedge.protocol.api import ConfigAnswer, CredentialList, Offered, StoredCredential, UserCommand
     from kedge.protocol.messages import Message
     from kedge.protocol.requests import PermissionAction
-    from kedge.protocol.runs import Attachment, Mode
+    from kedge.protocol.runs import Attachment, Mode, OnBusy
     from kedge.protocol.sessions import ListedSession, Session
 
 T = TypeVar("T")
@@ -89,13 +89,14 @@ class Api:
         attachments: Sequence[Attachment] = (),
         mode: Mode | None = None,
         model: str | None = None,
+        on_busy: OnBusy = "queue",
     ) -> Receipt:
         """Submit a prompt; the same `run_id` again is the same run (P3)."""
         body: dict[str, Any] = {
             "session_id": session_id,
             "prompt": prompt,
             "run_id": run_id,
-            "on_busy": "queue",
+            "on_busy": on_busy,
             "permissions": "ask",
             "env": caller_environment(),
             "attachments": list(attachments),
@@ -105,8 +106,8 @@ class Api:
             body["model"] = model
         return await self._post_run("/agent", body)
 
-    async def shell(self, session_id: str, command: str, *, run_id: str) -> Receipt:
-        body = {"command": command, "run_id": run_id, "env": caller_environment()}
+    async def shell(self, session_id: str, command: str, *, run_id: str, on_busy: OnBusy = "queue") -> Receipt:
+        body = {"command": command, "run_id": run_id, "on_busy": on_busy, "env": caller_environment()}
         return await self._post_run(f"/agent/sessions/{escape(session_id)}/shell", body)
 
     async def summarize(self, session_id: str, *, run_id: str) -> Receipt:
@@ -120,6 +121,19 @@ class Api:
         """Remove a prompt from the queue."""
         target = f"/agent/sessions/{escape(session_id)}/prompts/{escape(run_id)}"
         await self.call("DELETE", target, type=dict[str, Any])
+
+    async def move(self, session_id: str, run_id: str, before: str | None) -> None:
+        """Move a queued prompt in front of another one; None: to the end."""
+        target = f"/agent/sessions/{escape(session_id)}/prompts/move"
+        await self.call("POST", target, {"run_id": run_id, "before": before}, type=dict[str, Any])
+
+    async def promote(self, session_id: str, run_id: str, on_busy: OnBusy) -> None:
+        """Send a queued prompt into the running turn, or interrupt that with it."""
+        target = f"/agent/sessions/{escape(session_id)}/prompts/promote"
+        await self.call("POST", target, {"run_id": run_id, "on_busy": on_busy}, type=dict[str, Any])
+
+    async def switch_mode(self, run_id: str, mode: Mode) -> None:
+        await self.call("POST", f"/runs/{escape(run_id)}/mode", {"mode": mode}, type=dict[str, Any])
 
     # answers to requests
 

@@ -22,6 +22,8 @@ from kedge.tui.state.blocks import Block, CallBlock
 
 if TYPE_CHECKING:
     from kedge.protocol.api import CommandSource, UserCommand
+    from kedge.protocol.runs import Run
+    from kedge.tui.dialogs.queue import QueueDialog
     from kedge.tui.port import Chat
 
 FROM_REPOSITORY = "From this repository: "  # its author wrote the prompt
@@ -54,6 +56,7 @@ class Command(NamedTuple):
 class Commands:
     def __init__(self, screen: Chat) -> None:
         self._screen = screen
+        self._queue_dialog: QueueDialog | None = None
         commands = (
             Command("help", "Show keys and commands", self._help, key="help"),
             Command("new", "Start a new session", self._new, key="new_session"),
@@ -63,7 +66,7 @@ class Commands:
             Command("rename", "Rename this session", self._rename, "TITLE"),
             Command("model", "Choose the model of this session", self._model, "[NAME]", key="models"),
             Command("effort", "Choose the reasoning effort of this session", self._effort, "[LEVEL]"),
-            Command("mode", "Switch mode: plan, ask, auto-edit, yolo", self._mode, "[MODE]", key="next_mode"),
+            Command("mode", "Switch mode: plan, ask, auto-edit, auto, yolo", self._mode, "[MODE]", key="next_mode"),
             Command("login", "Add an API key", self._login, "[PROVIDER]"),
             Command("init", "Write AGENTS.md for this project, or update it", self._init, "[WISHES]"),
             Command(
@@ -84,7 +87,7 @@ class Commands:
                 partial(self._rewind, "timeline"),
             ),
             Command("fork", "Fork this session", partial(self._rewind, "fork")),
-            Command("queue", "Edit or remove queued prompts", self._queue, key="queue"),
+            Command("queue", "Edit, move, send or remove queued prompts", self._queue, key="queue"),
             Command("jobs", "Background jobs and their output", self._jobs),
             Command("copy", "Copy the last answer", self._copy, key="copy_answer"),
             Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
@@ -271,28 +274,26 @@ class Commands:
             screen.run_worker(work, group="undo", exclusive=True)
 
     def _queue(self, _: str) -> None:
-        from kedge.tui.dialogs.background import QueueDialog
+        from kedge.tui.dialogs.queue import QueueDialog
 
         screen, session = self._screen, self._screen.session
         if session is None or not session.queue:
             screen.hint("The queue is empty")
             return
-        waiting = {run.run_id: run for run in session.queue}
 
-        async def take(what: str, run_id: str) -> None:
-            try:
-                await screen.api.drop(session.session_id, run_id)
-            except ClientError as error:
-                screen.hint(f"No longer in the queue: {error}")
-                return
-            if what == "edit":
-                screen.editor.put_back(waiting[run_id].prompt)
+        def take_edited(run: Run | None) -> None:
+            self._queue_dialog = None
+            if run is not None:
+                screen.editor.put_back(f"!{run.prompt}" if run.kind == "shell" else run.prompt)
 
-        def take_choice(choice: tuple[str, str] | None) -> None:
-            if choice is not None:
-                screen.run_worker(take(*choice), group="queue")
+        self._queue_dialog = QueueDialog(screen.api, session.session_id, session.queue)
+        screen.interface.push_screen(self._queue_dialog, take_edited)
 
-        screen.interface.push_screen(QueueDialog(session.queue), take_choice)
+    def update_queue(self) -> None:
+        """Show the queue as it is now in its dialog, if that is open."""
+        dialog, session = self._queue_dialog, self._screen.session
+        if dialog is not None:
+            dialog.show_queue(session.queue if session and session.session_id == dialog.session_id else [])
 
     def _jobs(self, _: str) -> None:
         from kedge.tui.dialogs.background import JobsDialog

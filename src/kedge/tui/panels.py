@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.style import Style
 from textual.widgets import Static
 
-from kedge.protocol.runs import Mode
+from kedge.protocol.runs import Mode, Run
 from kedge.tui import formats
 from kedge.tui.state.session import SessionState
 from kedge.tui.sync import Sync
@@ -69,6 +69,7 @@ class ActivityInfo(NamedTuple):
     hint: str = ""
     is_agent: bool = False  # a sub-agent's session is shown
     new_lines: str = ""  # that arrived below the visible ones
+    send_keys: str = ""  # what keys do with the text in the editor
 
 
 class Activity(QuietText):
@@ -129,11 +130,16 @@ class Activity(QuietText):
         mark = _SPINNER[self._tick % len(_SPINNER)]
         took = formats.format_duration(time.monotonic() - self._since)
         what = session.describe_wait() or ("Working" if session.active else "Queued")
-        return f"{mark} {what} · {took} · {back}", "$foreground-muted"
+        return f"{mark} {what} · {took} · {info.send_keys or back}", "$foreground-muted"
 
 
 def describe_new_lines(count: int, key: str) -> str:
     return f"↓ {count:,} new line{'s' if count > 1 else ''} ({key})" if count else ""
+
+
+def queue_mark(run: Run) -> str:
+    """What a queued prompt waits for: the next step of the running turn, or its own turn."""
+    return "↳" if run.on_busy == "steer" else "○"
 
 
 class Queue(QuietText):
@@ -146,9 +152,9 @@ class Queue(QuietText):
         self.display = bool(queue)
         if not queue:
             return
-        lines = [f"○ {formats.one_line(run.prompt, 200)}" for run in queue[: self.SHOWN]]
+        lines = [f"{queue_mark(run)} {formats.one_line(run.prompt, 200)}" for run in queue[: self.SHOWN]]
         more = len(queue) - self.SHOWN
-        lines.append(f"  {f'and {more} more · ' if more > 0 else ''}{key} to edit or remove")
+        lines.append(f"  {f'and {more} more · ' if more > 0 else ''}{key} to edit, move or send now")
         self.show(Content.styled("\n".join(lines), "$foreground-muted"))
 
 

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from kedge.client.errors import ClientError
-from kedge.protocol.runs import MODES, Mode, Run
+from kedge.protocol.runs import MODES, Mode, OnBusy, Run
 from kedge.protocol.text_safety import visible_line
 from kedge.tui.api import Api
 from kedge.tui.chat.transcript import Transcript
@@ -24,6 +24,7 @@ from kedge.tui.commands import Commands
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
+from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
 from kedge.tui.panels import (
     Activity,
     ActivityInfo,
@@ -160,6 +161,7 @@ class ChatScreen(Screen[None]):
         self._drawn_at = time.monotonic()
         self.draw()
         self.requests.sync(self._pending_requests)
+        self.commands.update_queue()
         self.sender.settle()
         self.interface.show_state(self.session)
 
@@ -183,7 +185,8 @@ class ChatScreen(Screen[None]):
         self.query_one(Queue).draw(None if is_crowded else session, self.key("queue"))
         is_agent = self.workspace.parent_of(self.session_id) is not None
         new_lines = describe_new_lines(self.transcript.new_lines, self.key("chat_end"))
-        info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent, new_lines)
+        send_keys = "" if self.editor.content.is_blank else self._describe_send_keys()
+        info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent, new_lines, send_keys)
         self.query_one(Activity).draw(session, info)
         directory = visible_line(Path(self.interface.launch.directory).name) or "/"
         directory += f" ({visible_line(self._branch)})" if self._branch else ""
@@ -215,6 +218,20 @@ class ChatScreen(Screen[None]):
         """Return the first key of an action, as configured."""
         default = next(key.keys for key in KEYS if key.action == action)
         return format_keys(self.interface.settings.keys.get(action, default).split(",")[:1])
+
+    def editor_key(self, action: str) -> str:
+        """Return the first key of an action of the editor, as configured."""
+        default = next(key.keys for key in EDITOR_KEYS if key.action == action)
+        return format_keys(self.interface.settings.keys.get(f"editor.{action}", default).split(",")[:1])
+
+    def _describe_send_keys(self) -> str:
+        keys = [self.editor_key(action) for action in ("submit", "steer", "interrupt")]
+        return "{} queue · {} send now · {} interrupt".format(*keys)
+
+    @on(PromptEditor.Changed)
+    def _show_send_keys(self) -> None:
+        if self.session is not None and self.session.is_busy:
+            self.draw_soon()
 
     def take_resolution(self, change: RequestResolved) -> None:
         self.requests.take_resolution(change)
@@ -268,19 +285,27 @@ class ChatScreen(Screen[None]):
 
     @on(PromptEditor.Submitted)
     def _submit(self, event: PromptEditor.Submitted) -> None:
-        self.submit(event.draft)
+        self.submit(event.draft, on_busy=event.on_busy)
 
-    def submit(self, draft: Draft) -> None:
+    @on(PromptEditor.Promoted)
+    def _promote(self, event: PromptEditor.Promoted) -> None:
+        session = self.session
+        if session is None or not session.queue:
+            self.hint("There is no queued prompt to send")
+            return
+        self.run_worker(self.sender.promote(session.session_id, session.queue[0].run_id, event.on_busy), group="queue")
+
+    def submit(self, draft: Draft, *, on_busy: OnBusy = "queue") -> None:
         """Send a prompt from the editor's outbox, or run the command that it is."""
         if draft.kind == "command":
             self.editor.confirm_sent(draft)
             self.commands.run(draft.text)
             return
-        self.send(draft)
+        self.send(draft, on_busy=on_busy)
 
-    def send(self, draft: Draft, *, mode: Mode | None = None) -> None:
+    def send(self, draft: Draft, *, mode: Mode | None = None, on_busy: OnBusy = "queue") -> None:
         """Send a prompt, in the chosen mode or in another one."""
-        self.run_worker(self.sender.send(draft, mode), group="send")
+        self.run_worker(self.sender.send(draft, mode, on_busy), group="send")
 
     # keys
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kedge.client.errors import ClientError, Refused
-from kedge.protocol.runs import Mode
+from kedge.protocol.runs import Mode, OnBusy
 from kedge.protocol.text_safety import provisional_title
 from kedge.tui.editor.draft import Draft
 
@@ -21,8 +21,16 @@ class PromptSender:
         self._screen = screen
         self._order = asyncio.Lock()  # one submission at a time
         self._unconfirmed: dict[str, Draft] = {}  # not confirmed yet, by run id
+        self._on_busy: dict[str, OnBusy] = {}  # with which they were sent
 
-    async def send(self, draft: Draft, mode: Mode | None = None) -> None:
+    async def promote(self, session_id: str, run_id: str, on_busy: OnBusy) -> None:
+        """Send a queued prompt into the running turn, or interrupt that with it."""
+        try:
+            await self._screen.api.promote(session_id, run_id, on_busy)
+        except ClientError as error:
+            self._screen.hint(str(error))
+
+    async def send(self, draft: Draft, mode: Mode | None = None, on_busy: OnBusy = "queue") -> None:
         """Submit a draft; put it back into the editor if it fails."""
         from kedge.client.environment import new_run_id
 
@@ -30,11 +38,12 @@ class PromptSender:
         again = next((run_id for run_id, sent in self._unconfirmed.items() if sent == draft), None)
         run_id = again or new_run_id()
         self._unconfirmed[run_id] = draft
+        sent_on_busy = self._on_busy.setdefault(run_id, on_busy)  # the same body again (P3)
         is_typed = draft in screen.editor.outbox.drafts  # else it is the prompt of a custom command
         screen.sync.retry()
         try:
             async with self._order:
-                await self._submit(draft, run_id, mode or screen.mode)
+                await self._submit(draft, run_id, mode, sent_on_busy)
         except Refused as error:
             if error.code == "run_id_conflict":  # an earlier attempt arrived, with another mode or session
                 self._confirm(run_id)
@@ -51,6 +60,8 @@ class PromptSender:
             return
         self._confirm(run_id)
         screen.hint("")
+        if on_busy != sent_on_busy and on_busy != "queue" and screen.session_id is not None:
+            await self.promote(screen.session_id, run_id, on_busy)
         screen.transcript.scroll_end(animate=False)
 
     def settle(self) -> None:
@@ -60,7 +71,7 @@ class PromptSender:
         for run_id in [each for each in self._unconfirmed if each in self._screen.workspace.runs or each in runs]:
             self._confirm(run_id)
 
-    async def _submit(self, draft: Draft, run_id: str, mode: Mode) -> None:
+    async def _submit(self, draft: Draft, run_id: str, mode: Mode | None, on_busy: OnBusy) -> None:
         screen, api = self._screen, self._screen.api
         if screen.session_id is None:
             # A shell command makes a poor title; the first prompt makes the title then.
@@ -69,18 +80,23 @@ class PromptSender:
             await screen.sync.open_session(session_id)
             screen.session_id = session_id
         if draft.kind == "shell":
-            await api.shell(screen.session_id, draft.text, run_id=run_id)
+            await api.shell(screen.session_id, draft.text, run_id=run_id, on_busy=on_busy)
             return
+        active = screen.session.active if screen.session else None
+        if mode is None:  # a prompt joins only a turn in its own mode
+            mode = active.mode if active is not None and on_busy == "steer" else screen.mode
         await api.submit(
             screen.session_id,
             draft.text,
             run_id=run_id,
             attachments=draft.attachments,
             mode=mode,
+            on_busy=on_busy,
             model=screen.interface.launch.model,
         )
 
     def _confirm(self, run_id: str) -> None:
+        self._on_busy.pop(run_id, None)
         if (draft := self._unconfirmed.pop(run_id, None)) is not None:
             self._screen.editor.confirm_sent(draft)
 

@@ -1,9 +1,8 @@
-"""Queued prompts, of which one can be edited or removed; background jobs with their output, which can be stopped."""
+"""Background jobs with their output, which can be stopped."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -13,7 +12,6 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from kedge.client.errors import ClientError
-from kedge.protocol.runs import Run
 from kedge.protocol.sessions import MAX_JOB_OUTPUT_BYTES, Job
 from kedge.protocol.text_safety import program_output, visible
 from kedge.tui import formats
@@ -23,28 +21,6 @@ from kedge.tui.dialogs.dialog import Dialog
 WAIT_S = 20.0  # less than the silence after which a connection counts as lost
 PAUSE_S = 0.1
 SHOWN_CHARS = 50_000  # the last ones
-QueueChoice = tuple[Literal["edit", "drop"], str]  # with the id of the run
-
-
-class QueueDialog(Dialog[QueueChoice]):
-    BINDINGS = [Binding("d,delete", "drop", "remove")]  # noqa: RUF012 - as Textual has it
-    FOOTER = "Enter edit · d remove · Esc close"
-
-    def __init__(self, queue: list[Run]) -> None:
-        super().__init__("Queued prompts")
-        self._queue = queue
-
-    def body(self) -> ComposeResult:
-        yield OptionList(
-            *(Option(formats.one_line(run.prompt, 200), id=run.run_id) for run in self._queue), markup=False
-        )
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(("edit", str(event.option_id)))
-
-    def action_drop(self) -> None:
-        if option := self.query_one(OptionList).highlighted_option:
-            self.dismiss(("drop", str(option.id)))
 
 
 class JobsDialog(Dialog[None]):

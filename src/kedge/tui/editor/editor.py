@@ -6,7 +6,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import events
 from textual.app import SuspendNotSupported
@@ -36,7 +36,7 @@ from kedge.tui.editor.history import DraftSaver, EditorStore, HistoryWalk
 from kedge.tui.editor.keys import MODIFIED_ENTER, bindings
 
 if TYPE_CHECKING:
-    from kedge.protocol.runs import Attachment
+    from kedge.protocol.runs import Attachment, OnBusy
 
 MAX_FOUND = 50  # entries of the history in a search
 MAX_KILLS = 50
@@ -56,6 +56,13 @@ class PromptEditor(TextArea, inherit_bindings=False):
         """Answer with `confirm_sent` or `put_back_unsent`. Until then the draft is set aside, and typing can go on."""
 
         draft: Draft
+        on_busy: OnBusy = "queue"
+
+    @dataclasses.dataclass
+    class Promoted(Message):
+        """A key that sends a prompt at once was pressed in an empty editor: the first queued prompt is meant."""
+
+        on_busy: Literal["steer", "interrupt"]
 
     @dataclasses.dataclass
     class Notice(Message):
@@ -172,6 +179,21 @@ class PromptEditor(TextArea, inherit_bindings=False):
             return
         if self._continue_line():
             return
+        self._send("queue")
+
+    def action_steer(self) -> None:
+        self._send_now("steer")
+
+    def action_interrupt(self) -> None:
+        self._send_now("interrupt")
+
+    def _send_now(self, on_busy: Literal["steer", "interrupt"]) -> None:
+        if self.content.is_blank:
+            self.post_message(self.Promoted(on_busy))
+        else:
+            self._send(on_busy)
+
+    def _send(self, on_busy: OnBusy) -> None:
         draft = self.begin_sending(self.content)
         if draft is None:
             return
@@ -180,7 +202,7 @@ class PromptEditor(TextArea, inherit_bindings=False):
         for entry in changed:
             self._store.history.add(entry)
         self.set_content(unsent or Content())
-        self.post_message(self.Submitted(draft))
+        self.post_message(self.Submitted(draft, on_busy))
 
     def begin_sending(self, content: Content) -> Draft | None:
         """Put content into the outbox and the history; return its draft, or None if it cannot be a prompt."""

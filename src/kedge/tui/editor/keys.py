@@ -21,7 +21,9 @@ class EditorKey(NamedTuple):
 
 
 KEYS = (
-    EditorKey("submit", "enter", "Send"),
+    EditorKey("submit", "enter", "Send; while a run works, queue"),
+    EditorKey("steer", "ctrl+l", "Send into the running turn (with an empty prompt: the first queued one)"),
+    EditorKey("interrupt", "ctrl+f", "Interrupt the running turn with it"),
     EditorKey("newline", "shift+enter,alt+enter,ctrl+j", "New line (or end a line with \\)"),
     EditorKey("complete", "tab", "Complete a file or command"),
     EditorKey("older", "up", "Previous prompt (on the first line)"),

@@ -220,8 +220,8 @@ class SessionState:
 
     @property
     def queue(self) -> list[Run]:
-        """Queued prompts in the order of acceptance."""
-        return sorted((run for run in self._open_runs() if run.state == "queued"), key=lambda run: run.seq)
+        """Queued prompts, the next one first."""
+        return sorted((run for run in self._open_runs() if run.state == "queued"), key=lambda run: run.queue_place)
 
     @property
     def is_busy(self) -> bool:
