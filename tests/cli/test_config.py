@@ -104,8 +104,9 @@ def test_all_that_is_wrong_is_told_a_line_each(config: Shell) -> None:
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ([], "show, set, remove, schema, path, trust, untrust"),
-        (["shwo"], "'shwo'"),
+        (["shwo"], "show, get, set, remove, edit, schema, path, trust, untrust"),
+        (["get"], "kedge config get KEY"),
+        (["get", "nothing"], "'nothing'"),
         (["set", "model"], "kedge config set KEY VALUE"),
         (["set", "modle", "x"], "model?"),
         (["set", "agent.max_steps", "many"], "agent.max_steps"),
@@ -123,6 +124,45 @@ def test_wrong_usage_is_one_line(config: Shell, args: list[str], why: str) -> No
     assert why in said
     assert said.count("\n") == 1
     assert not config.user.exists()
+
+
+def test_without_a_subcommand_the_configuration_is_shown(config: Shell) -> None:
+    assert config.ok() == config.ok("show")
+
+
+def test_get_prints_one_value_alone(config: Shell) -> None:
+    config.ok("set", "model", "a/b")
+    config.ok("set", "permissions.allow", '["bash(git *)"]')
+    assert config.ok("get", "model") == "a/b\n"
+    assert config.ok("get", "agent.titles") == "true\n"
+    assert json.loads(config.ok("get", "permissions.allow")) == ["bash(git *)"]
+    assert config.ok("get", "model", "--json") == '"a/b"\n'
+    assert "allow = " in config.ok("get", "permissions")
+    unset = config("get", "small_model")
+    assert (unset.returncode, unset.stdout, unset.stderr) == (1, "", "")
+
+
+def test_get_shortens_secrets_as_show_does(config: Shell) -> None:
+    key = "a-very-long-and-secret-key-1234"
+    config.user.parent.mkdir(parents=True)
+    config.user.write_text(f'[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\napi_key = "{key}"\n')
+    assert config.ok("get", "providers.mine.api_key").strip().endswith("1234")
+    assert key not in config.ok("get", "providers.mine.api_key")
+
+
+def test_edit_opens_the_file_in_the_editor_and_checks_it(config: Shell, tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "%s" "$TEXT" > "$2"\nexit "$CODE"\n')
+    editor.chmod(0o755)
+    command = {"EDITOR": f"{editor} --wait", "VISUAL": "", "CODE": "0"}
+    assert config.ok("edit", **command, TEXT='model = "a/b"') == ""
+    assert config.ok("get", "model") == "a/b\n"
+    assert config.ok("edit", "-w", **command, TEXT='model = "c/d"') == ""
+    assert (config.workspace / "kedge.toml").read_text() == 'model = "c/d"'
+    assert "modle" in config.refused("edit", **command, TEXT='modle = "a/b"')
+    failed = config("edit", **{**command, "CODE": "7"}, TEXT="")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "EDITOR" in config.refused("edit", EDITOR="/nowhere/editor", VISUAL="")
 
 
 def test_a_repository_is_trusted_by_its_user_alone(config: Shell) -> None:

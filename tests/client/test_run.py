@@ -18,7 +18,7 @@ from kedge.client.run_output import RESTARTED
 from tests.client.command import Done, Kedge, finish, read_until
 from tests.server.process import Server
 
-SUMMARY = re.compile(r"kedge: \d+\.\d s, \d+ tokens in, \d+ out\n")
+SUMMARY = re.compile(r"kedge: (?:\d+\.\d s, \d+ tokens in, \d+ out, s|S)ession \w+\n")
 
 
 def brief(done: Done) -> tuple[int, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -38,11 +39,45 @@ def test_the_spinner_says_what_is_done_and_is_gone_before_the_answer(kedge: Kedg
     moving, _, answer = shown.rpartition(CLEAR)
     assert b"thinking" in moving
     assert answer.startswith(b"the answer\r\n")
-    assert re.fullmatch(rb"kedge: \d+\.\d s, \d+ tokens in, \d+ out\r\n", answer.removeprefix(b"the answer\r\n"))
+    assert re.fullmatch(
+        rb"kedge: \d+\.\d s, \d+ tokens in, \d+ out, session \w+\r\n", answer.removeprefix(b"the answer\r\n")
+    )
 
 
 def test_quiet_shows_the_answer_alone(kedge: Kedge) -> None:
     assert on_a_terminal(kedge, "-q", "sleep 0.5; say the answer") == b"the answer\r\n"
+
+
+def test_markdown_is_drawn_on_a_terminal_and_raw_otherwise(kedge: Kedge) -> None:
+    said = "say a **bold** word"
+    assert on_a_terminal(kedge, "-q", said) == b"a \x1b[1mbold\x1b[0m word\r\n"
+    assert on_a_terminal(kedge, "-q", "--no-stream", said) == b"a \x1b[1mbold\x1b[0m word\r\n"
+    exact = b"a **bold** word\r\n"
+    assert on_a_terminal(kedge, "-q", "--raw", said) == exact
+    assert on_a_terminal(kedge, "-q", said, env={"NO_COLOR": "1"}) == exact
+    assert on_a_terminal(kedge, "-q", said, env={"TERM": "dumb"}) == exact
+    assert kedge.run("-q", said).out == "a **bold** word\n"
+    drawn = on_a_terminal(kedge, "-q", "say one **two; say *three*")
+    assert drawn == b"one **two\r\n\r\n\x1b[3mthree\x1b[0m\r\n", "each message begins with nothing open"
+
+
+def test_a_canceled_run_says_so_on_a_terminal(kedge: Kedge) -> None:
+    controller, terminal = pty.openpty()
+    env = {"TERM": "xterm-256color"}
+    process = kedge.start("run", "--run-id", "stopped", "wait", stdout=terminal, stderr=terminal, env=env)
+    os.close(terminal)
+    shown = b""
+    while b"thinking" not in shown:
+        shown += os.read(controller, 65536)
+    process.send_signal(signal.SIGINT)
+    try:
+        while piece := os.read(controller, 65536):
+            shown += piece
+    except OSError:
+        pass  # the last one has closed the terminal
+    os.close(controller)
+    assert finish(process).code == 130
+    assert b"Canceled" in shown
 
 
 def test_a_dumb_terminal_shows_nothing_that_moves(kedge: Kedge) -> None:

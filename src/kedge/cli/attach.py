@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kedge.cli.common import connect, find_run, run_command
+from kedge.cli.common import connect, find_run, latest_run, run_command
 from kedge.cli.console import Console, Stopped, open_standard_streams
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import note_line, print_error
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = """\
-usage: kedge attach [OPTION ...] RUN
+usage: kedge attach [OPTION ...] [RUN]
 
-Follow a run to its end, wherever it was started. Detaching (Ctrl-C) does not stop it.
+Follow a run to its end, wherever it was started: the newest one of this directory, or the one with this ID, of which
+the start is enough if it is unique. Detaching (Ctrl-C) does not stop it.
 
   -q, --quiet             print only the answer and errors
       --stream            print text as it is written (--no-stream: only the answer, at the end)
+      --raw               on a terminal: print the answer as the model wrote it, without rendering Markdown
       --json              print the events of the run, one per line; with --stream, also the text as it grows
 """
-FLAGS = named("-q --quiet", "--stream", "--no-stream", "--json")
+FLAGS = named("-q --quiet", "--stream", "--no-stream", "--raw", "--json")
 
 
 def run(argv: list[str]) -> int:
@@ -36,14 +38,17 @@ def run(argv: list[str]) -> int:
 
 
 def _attach(options: Options) -> int:
-    if len(options.words) != 1:
+    if len(options.words) > 1:
         raise UsageError("Name one run ('kedge runs' lists them)")
     console = Console(has_spinner=os.isatty(2) and not options.has("quiet"), timeout_s=None)
-    run_id = options.words[0]
+    run_id = options.words[0] if options.words else ""
     try:
-        with connect(options, name="kedge attach", waiter=console) as client:
-            if (run := find_run(client, run_id)) is None:
-                raise UsageError(f"No run {run_id!r} in this workspace ('kedge runs' lists them)")
+        with connect(options, name="kedge attach", waiter=console, write_error=console.write_error) as client:
+            run = _choose_run(client, options.words)
+            run_id = run["run_id"]
+            if not options.words and not options.has("quiet"):
+                title = f"Run {run_id}: {one_line(run['prompt'], 100)}"
+                console.write_error(f"{note_line(title)}\n")
             follower = AttachedFollower(client, run)
             view = follower.tracker.view
             printer = make_printer(options, console, view)
@@ -57,13 +62,23 @@ def _attach(options: Options) -> int:
             console.flush()
     except Stopped as stop:
         console.hide_spinner()
-        return print_error(f"Detached. Run {run_id} continues.", 128 + stop.signum)
+        return print_error(f"Detached. Run {run_id} continues." if run_id else "Stopped.", 128 + stop.signum)
     finally:
         console.hide_spinner()
     code = exit_code_of_end(view.end, view.requests.denied)
     if (line := explain_end(view.end, view.requests.denied, command="kedge run ")) is not None:
         print(note_line(one_line(line, 2000)), file=sys.stderr)
     return code
+
+
+def _choose_run(client: Client, words: list[str]) -> dict[str, Any]:
+    if words:
+        if (run := find_run(client, words[0])) is None:
+            raise UsageError(f"No run {words[0]!r} in this workspace ('kedge runs' lists them)")
+        return run
+    if (run := latest_run(client)) is None:
+        raise UsageError("No runs in this workspace yet. Start one with 'kedge run PROMPT'")
+    return run
 
 
 class AttachedFollower(RunFollower):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from kedge.cli.common import EXIT_OK, connect, find_run, run_command
+from kedge.cli.common import EXIT_OK, MAX_CANDIDATES, connect, find_run, run_command
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error
-from kedge.client.errors import Refused
 from kedge.client.sync_client import Client
 from kedge.http.http1 import escape
 
 HELP = """\
 usage: kedge cancel [OPTION ...] [RUN | SESSION]
 
-Cancel one run, or everything that a session has accepted, and wait for it to end. Without a name: the only busy session
-of this workspace.
+Cancel one run, or everything that a session has accepted, and wait for it to end. The start of an ID is enough if it is
+unique. Without a name: the only busy session of this workspace.
 
   -q, --quiet             print nothing
 """
@@ -42,13 +41,13 @@ def _cancel(options: Options) -> int:
 
 def _cancel_named(client: Client, name: str) -> list[str]:
     if (run := find_run(client, name)) is not None:
-        return client.cancel(run_id=name) if run["state"] in ("queued", "running") else []
-    try:
-        return client.cancel(session_id=name)
-    except Refused as error:
-        if error.code != "session_not_found":
-            raise
-        raise UsageError(f"No run or session {name!r} in this workspace ('kedge runs' lists them)") from error
+        return client.cancel(run_id=run["run_id"]) if run["state"] in ("queued", "running") else []
+    matching = [each["id"] for each in client.sessions() if each["id"].startswith(name)]
+    if len(matching) > 1 and name not in matching:
+        raise UsageError(f"Several sessions start with {name!r}: {', '.join(matching[:MAX_CANDIDATES])}")
+    if not matching:
+        raise UsageError(f"No run or session {name!r} in this workspace ('kedge runs' lists them)")
+    return client.cancel(session_id=name if name in matching else matching[0])
 
 
 def _find_busy_session(client: Client) -> str | None:

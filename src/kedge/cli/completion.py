@@ -46,7 +46,7 @@ _kedge() {{
         -m|--model) words="$(kedge models --names 2>/dev/null)" ;;
         *)
             case "$at,${{COMP_WORDS[1]}},$word" in
-                1,*|*,session,*|*,config,*|*,mcp,*|*,completion,*|*,-*) ;;
+                1,*|*,session,*|*,runs,*|*,config,*|*,mcp,*|*,completion,*|*,-*) ;;
                 *) return ;;
             esac ;;
     esac
@@ -75,7 +75,7 @@ _kedge() {{
     esac
     if [[ "$words[CURRENT-1]" == (-m|--model) ]]; then
         compadd -- ${{(f)"$(kedge models --names 2>/dev/null)"}}
-    elif [[ "$PREFIX" == -* || "$words[2]" == (session|config|mcp|completion) ]]; then
+    elif [[ "$PREFIX" == -* || "$words[2]" == (session|runs|config|mcp|completion) ]]; then
         compadd -- $choices
     else
         _files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kedge.cli.common import EXIT_OK, EXIT_USAGE, find_directory, run_command
+from kedge.cli.common import EXIT_FAILED, EXIT_OK, EXIT_USAGE, find_directory, run_command
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error, print_json, print_table
 from kedge.protocol.text_safety import visible_line
@@ -15,19 +15,24 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-HELP = """\
-usage: kedge config show [KEY] | set KEY VALUE | remove KEY | schema | path | trust [DIR] | untrust [DIR]
+    from kedge.protocol.api import ConfigAnswer
 
-  show      show every value and where it comes from; secrets are shortened
+HELP = """\
+usage: kedge config show [KEY] | get KEY | set KEY VALUE | remove KEY | edit | schema | path
+       kedge config trust [DIR] | untrust [DIR]
+
+  show      show every value and where it comes from (the default); secrets are shortened
+  get       print one value alone; the exit code is 1 if the key has none
   set       set a key in your own file, or with -w in the workspace's kedge.toml
   remove    remove a key from it
+  edit      open your own file, or with -w the workspace's, in $VISUAL or $EDITOR, and check it afterwards
   schema    print the JSON schema of the configuration, for editors
   path      list the files that are read; later ones override earlier ones
   trust     trust a project's kedge.toml: it may run commands, name servers and grant permissions
   untrust   stop trusting it
 
   -w, --workspace         change the workspace's kedge.toml instead of your own file
-      --json              show, path: print JSON
+      --json              show, get, path: print JSON
   -c, --cwd DIR           workspace directory (default: the current directory)
   -h, --help              show this help
 """
@@ -51,23 +56,12 @@ def run(argv: list[str]) -> int:
 
 
 def _dispatch(options: Options) -> int:
-    action, words = options.subcommand(ACTIONS)
-    action(words, options)
-    return EXIT_OK
+    action, words = options.subcommand(ACTIONS, otherwise="show")
+    return action(words, options) or EXIT_OK
 
 
 def _show(words: list[str], options: Options) -> None:
-    from kedge.config.keys import InvalidKey
-    from kedge.config.load import Loader
-    from kedge.config.show import describe_config
-
-    key = _only_word(words, "kedge config show [KEY]", least=0)
-    try:
-        config = describe_config(Loader().load(_find_workspace(options), os.environ), key)
-    except InvalidKey:
-        raise UsageError(f"Invalid key {key!r}") from None
-    if key is not None and not config.values and not config.ignored:
-        raise UsageError(f"Unknown key {key!r}")
+    config = _describe(_only_word(words, "kedge config show [KEY]", least=0), options)
     if options.has("json"):
         import msgspec
 
@@ -78,6 +72,62 @@ def _show(words: list[str], options: Options) -> None:
         print("\nignored:" if config.values else "ignored:")
     for each in config.ignored:
         print(visible_line(f"  {each.file}:{each.line}: {each.key} {each.why}"))
+
+
+def _describe(key: str | None, options: Options) -> ConfigAnswer:
+    """Return the values of a key and of those below it, or of all. Raises `UsageError` if there is no such key."""
+    from kedge.config.keys import InvalidKey
+    from kedge.config.load import Loader
+    from kedge.config.show import describe_config
+
+    try:
+        config = describe_config(Loader().load(_find_workspace(options), os.environ), key)
+    except InvalidKey:
+        raise UsageError(f"Invalid key {key!r}") from None
+    if key is not None and not config.values and not config.ignored:
+        raise UsageError(f"Unknown key {key!r} ('kedge config show' lists all)")
+    return config
+
+
+def _get(words: list[str], options: Options) -> int:
+    from kedge.config.keys import format_key, parse_key
+
+    key = _only_word(words, "kedge config get KEY") or ""
+    values = _describe(key, options).values
+    name = format_key(parse_key(key))
+    exact = next((each for each in values if each.key == name), None)
+    if exact is None:
+        for each in values:  # a table
+            print(visible_line(f"{each.key} = {_format_value(each.value)}"))
+        return EXIT_OK if values else EXIT_FAILED
+    if options.has("json"):
+        print_json(exact.value)
+    elif exact.value is not None:
+        print(_format_value(exact.value))
+    return EXIT_OK if exact.value is not None else EXIT_FAILED
+
+
+def _edit(words: list[str], options: Options) -> int:
+    import shlex
+    import subprocess
+
+    from kedge.config.load import Loader
+
+    _only_word(words, "kedge config edit", least=0, most=0)
+    file = _choose_file(options)
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        code = subprocess.run([*shlex.split(editor), str(file)], check=False).returncode
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"Could not open {file} in {editor!r} ({why}). Set EDITOR") from None
+    if code:
+        return print_error(f"{editor} ended with exit code {code}", EXIT_FAILED)
+    Loader().load(_find_workspace(options), os.environ)
+    if options.has("workspace"):
+        _warn_if_ignored(None, file, options)
+    return EXIT_OK
 
 
 def _set(words: list[str], options: Options) -> None:
@@ -92,8 +142,8 @@ def _set(words: list[str], options: Options) -> None:
         _warn_if_ignored(words[0], file, options)
 
 
-def _warn_if_ignored(key: str, file: Path, options: Options) -> None:
-    """Warn about a key that has no effect in the workspace's file."""
+def _warn_if_ignored(key: str | None, file: Path, options: Options) -> None:
+    """Warn about a key, or all keys, that have no effect in the workspace's file."""
     from kedge.config.errors import BadConfig
     from kedge.config.keys import format_key, parse_key
     from kedge.config.load import Loader
@@ -103,7 +153,7 @@ def _warn_if_ignored(key: str, file: Path, options: Options) -> None:
     except BadConfig:
         return  # something else is wrong, and was before this change
     for each in loaded.ignored:
-        if each.file == str(file) and each.key == format_key(parse_key(key)):
+        if each.file == str(file) and (key is None or each.key == format_key(parse_key(key))):
             print_error(f"The key is ignored there: {each.key} {each.why}", EXIT_OK)
 
 
@@ -203,10 +253,12 @@ def _format_origin(value: Any) -> str:
     return f"{value.name}:{value.line}" if value.line else value.name or value.layer
 
 
-ACTIONS: dict[str, Callable[[list[str], Options], None]] = {
+ACTIONS: dict[str, Callable[[list[str], Options], int | None]] = {
     "show": _show,
+    "get": _get,
     "set": _set,
     "remove": _remove,
+    "edit": _edit,
     "schema": _schema,
     "path": _path,
     "trust": _trust,

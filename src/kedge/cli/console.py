@@ -118,8 +118,9 @@ class Console(Waiter):
         self.write_bytes(_encode(text, fd=1))
 
     def write_bytes(self, data: bytes) -> None:
-        self._pending += data
-        self._is_mid_line = not data.endswith(b"\n")
+        if data:
+            self._pending += data
+            self._is_mid_line = not data.endswith(b"\n")
 
     def flush(self) -> None:
         """Write the queued output. Returns early, with the rest still queued, if the run has to be canceled."""

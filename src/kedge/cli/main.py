@@ -19,7 +19,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("kedge.cli.runs", "list runs"),
     "attach": ("kedge.cli.attach", "follow a run that was started elsewhere"),
     "cancel": ("kedge.cli.cancel", "cancel a run, or all runs of a session"),
-    "session": ("kedge.cli.session", "list, show, rename, delete, export, undo and fork sessions; choose their model"),
+    "session": (
+        "kedge.cli.session",
+        "list, show, rename, delete, export, undo and fork sessions (kedge sessions: list)",
+    ),
     "login": ("kedge.cli.login", "store a provider's API key"),
     "logout": ("kedge.cli.logout", "remove a stored API key"),
     "models": ("kedge.cli.models", "list available models"),
@@ -47,7 +50,7 @@ options:
   -s, --session ID   open this session; the start of its ID is enough
   -m, --model NAME   model, as PROVIDER/NAME
       --mode MODE    what the agent may do without asking: plan, ask, auto-edit, auto or yolo
-  -y, --yolo         never ask (same as --mode yolo)
+  -y, --yolo         never ask, allow everything (same as --mode yolo; also --yes)
   -c, --cwd DIR      workspace directory; choose a server with --host, --token-file and --data-dir, as for commands
   --                 all that follows is the prompt, also if it is one word or starts with a dash
   -h, --help         show this help
@@ -85,13 +88,15 @@ def dispatch(args: list[str]) -> int:
         case ["-h" | "--help", *_]:
             print(help_text(), end="")
             return EXIT_OK
+        case ["sessions", *rest]:  # kedge session list
+            return run_module(COMMANDS["session"][0], rest if rest[:1] == ["list"] else ["list", *rest])
         case [name, *rest] if name in COMMANDS:
             return run_module(COMMANDS[name][0], rest)
         case [name, *_] if not name.startswith("-") and not is_prompt(name):
             print_error(describe_unknown(name))
             return EXIT_USAGE
         case [] if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            print(f"{help_text()}\nkedge: {NO_TERMINAL}.", file=sys.stderr)
+            print_error(f"{NO_TERMINAL}. Piped input becomes the prompt. See 'kedge --help'.")
             return EXIT_USAGE
         case _:
             return run_module("kedge.cli.tui", args)

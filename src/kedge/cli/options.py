@@ -70,9 +70,9 @@ class Options:
             raise UsageError(f"Invalid --{name} {text!r} (choose {', '.join(choices[:-1])} or {choices[-1]})")
         return text
 
-    def subcommand(self, actions: dict[str, Action]) -> tuple[Action, list[str]]:
-        """Return the action that the first word names, and the other words."""
-        name, *words = self.words or [""]
+    def subcommand(self, actions: dict[str, Action], *, otherwise: str = "") -> tuple[Action, list[str]]:
+        """Return the action that the first word names, and the other words. Without words it is `otherwise`."""
+        name, *words = self.words or [otherwise]
         if name not in actions:
             problem = f"Unknown subcommand {name!r}" if name else "Missing subcommand"
             raise UsageError(f"{problem}. Use one of: {', '.join(actions)}")

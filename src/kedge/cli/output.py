@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kedge.protocol.text_safety import for_terminal, json_for_terminal, visible_line
+from kedge.protocol.text_safety import dollars, for_terminal, json_for_terminal, visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,3 +72,19 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
     for row in rows:
         line = "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]])
         print(line.rstrip()[:edge])
+
+
+def format_duration(seconds: float) -> str:
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} m"
+
+
+def describe_cost(usage: dict[str, Any]) -> str:
+    cost = usage.get("cost") or 0
+    return f"{'~' if usage.get('estimated') else ''}{dollars(cost)}" if cost > 0 else "-"

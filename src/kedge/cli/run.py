@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kedge.cli.common import EXIT_FAILED, EXIT_OK, connect, exit_code_of, find_run, print_usage_error
+from kedge.cli.common import EXIT_FAILED, EXIT_OK, connect, exit_code_of, get_run, print_usage_error
 from kedge.cli.console import CannotWrite, Console, Phase, Stopped, TimeUp, open_standard_streams
 from kedge.cli.options import Options, UsageError
 from kedge.cli.output import note_line, print_error
@@ -80,10 +80,10 @@ class RunCommand:
             self._attachments = read_attachments(paths)
         overrides = run_overrides(self._options)
         prompt = self._read_prompt()
-        if overrides.get("mode") == "plan" and self._options.has("yes") and not self._is_quiet:
+        if overrides.get("mode") == "plan" and self._options.has("yolo") and not self._is_quiet:
             self._note("Mode plan changes nothing, so -y has no effect")
         self._console.show_status("connecting")
-        client = connect(self._options, name="kedge run", waiter=self._console)
+        client = connect(self._options, name="kedge run", waiter=self._console, write_error=self._console.write_error)
         session_id = self._find_session(client, prompt)
         submission = make_submission(prompt, session_id, self._options.get("run-id"), self._fields(overrides))
         try:
@@ -119,7 +119,7 @@ class RunCommand:
         """The session that was named or used last, or a new one."""
         if session_id := self._options.get("session"):
             return session_id
-        if (run_id := self._options.get("run-id")) and (run := find_run(client, run_id)):
+        if (run_id := self._options.get("run-id")) and (run := get_run(client, run_id)):
             return run["session_id"]  # sent again, it is the same run only in that session (P3)
         if self._options.has("continue") and (session := client.latest_session()) is not None:
             return session["id"]
@@ -129,7 +129,7 @@ class RunCommand:
 
     def _fields(self, overrides: dict[str, Any]) -> dict[str, Any]:
         fields: dict[str, Any] = {
-            "permissions": "allow" if self._options.has("yes") else "deny",
+            "permissions": "allow" if self._options.has("yolo") else "deny",
             "env": caller_environment(),
         }
         if model := self._options.get("model") or os.environ.get("KEDGE_MODEL"):
@@ -168,10 +168,13 @@ class RunCommand:
         if end.get("cancelled") and follower.cancelled_by == "deadline":
             code = EXIT_TIME_UP
             self._note(f"Timed out after {self._options.get('timeout')} s. The run was canceled.")
-        elif end.get("cancelled") and self._console.signum is not None:
-            code = 128 + self._console.signum
-        if not self._is_quiet and (line := summarize_usage(self._console.elapsed_s, end.get("usage", {}))):
-            self._note(line)
+        elif end.get("cancelled"):
+            code = code if self._console.signum is None else 128 + self._console.signum
+            if os.isatty(2) and not self._is_quiet:
+                self._note("Canceled" if follower.cancelled_by else "Canceled by another client")
+        if not self._is_quiet:
+            used = summarize_usage(self._console.elapsed_s, end.get("usage", {}))
+            self._note(f"{used}, session {end['session_id']}" if used else f"Session {end['session_id']}")
         return code
 
     def _note(self, line: str) -> None:

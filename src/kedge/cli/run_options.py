@@ -29,9 +29,10 @@ Send a prompt and print the answer. Standard input from a pipe or a file is put 
       --mode MODE         what the agent may do without asking: plan, ask, auto-edit, auto or yolo
       --allow RULE        allow what this rule matches, like 'bash(git *)'; can be repeated
       --deny RULE         deny what this rule matches, in every mode but yolo; can be repeated
-  -y, --yes               allow everything the agent asks for in this run
+  -y, --yolo              never ask, allow everything in this run (same as --mode yolo; also --yes)
   -q, --quiet             print only the answer and errors
       --stream            print text as it is written (--no-stream: only the answer, at the end)
+      --raw               on a terminal: print the answer as the model wrote it, without rendering Markdown
       --json              print the events of the run, one per line; with --stream, also the text as it grows
       --timeout S         cancel the run after S seconds
       --detach            print the run's ID and exit; the run continues
@@ -42,9 +43,11 @@ Send a prompt and print the answer. Standard input from a pipe or a file is put 
     + CONNECT_HELP
 )
 
-FLAGS = named(
-    "-q --quiet", "-C --continue", "-y --yes", "--stream", "--no-stream", "--json", "--detach", "--no-stdin",
-)  # fmt: skip
+FLAGS = {
+    **named("-q --quiet", "-C --continue", "-y --yolo", "--stream", "--no-stream", "--raw", "--json", "--detach"),
+    "--no-stdin": "no-stdin",
+    "--yes": "yolo",
+}
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 MODES = ("plan", "ask", "auto-edit", "auto", "yolo")
 VALUES = named(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Protocol
 
+    from kedge.cli.terminal_markdown import TerminalMarkdown
     from kedge.client.events import Event
     from kedge.client.message_assembly import Growth
     from kedge.client.run_output import Piece, RunOutput
@@ -40,14 +41,30 @@ def make_printer(options: Options, console: Console, view: RunView) -> Printer:
     if options.has("json"):
         return JsonPrinter(console, with_deltas=options.has("stream"))
     is_live = options.has("stream") or (os.isatty(1) and not options.has("no-stream"))
-    return TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"), shows_calls=os.isatty(2))
+    return TextPrinter(
+        console,
+        view,
+        is_live=is_live,
+        is_quiet=options.has("quiet"),
+        shows_calls=os.isatty(2),
+        renders=not options.has("raw") and can_render(),
+    )
+
+
+def can_render() -> bool:
+    """Whether standard output is a terminal that shows styles."""
+    return os.isatty(1) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
 class TextPrinter:
-    """`shows_calls`: whether to print one line for each tool call."""
+    """`shows_calls`: whether to print one line for each tool call; `renders`: whether to draw Markdown."""
 
-    def __init__(self, console: Console, view: RunView, *, is_live: bool, is_quiet: bool, shows_calls: bool) -> None:
+    def __init__(
+        self, console: Console, view: RunView, *, is_live: bool, is_quiet: bool, shows_calls: bool, renders: bool
+    ) -> None:
         self._console = console
+        self._renders = renders
+        self._markdown: TerminalMarkdown | None = None
         self._activity = None if is_quiet else Activity(view.run_id)
         self._shows_calls = shows_calls
         self._output: RunOutput = LiveOutput(view.messages) if is_live else FinalOutput(view.messages)
@@ -69,16 +86,30 @@ class TextPrinter:
 
     def finish(self, end: dict[str, Any]) -> None:
         self._print(self._output.finish(end))
+        if self._markdown is not None:
+            self._console.write_bytes(self._markdown.finish().encode("utf-8", "replace"))
 
     def _print(self, pieces: Iterable[Piece]) -> None:
         for kind, text in pieces:
             if kind in ("answer", "break"):
-                self._console.write(text)
+                self._write(text, is_answer=kind == "answer")
             elif kind == "note":
                 self._console.flush()
                 self._console.write_error(f"{note_line(text)}\n")
             elif not self._is_quiet:
                 self._console.write_error(text)
+
+    def _write(self, text: str, *, is_answer: bool) -> None:
+        if not self._renders:
+            self._console.write(text)
+            return
+        if self._markdown is None:
+            from kedge.cli.terminal_markdown import TerminalMarkdown  # by now the run has begun
+
+            self._markdown = TerminalMarkdown()
+        drawn = self._markdown.feed(text) if is_answer else self._markdown.finish() + text
+        if drawn:
+            self._console.write_bytes(drawn.encode("utf-8", "replace"))
 
 
 class JsonPrinter:

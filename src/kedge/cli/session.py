@@ -7,7 +7,7 @@ import time
 
 from kedge.cli.common import EXIT_OK, connect, run_command
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import json_line, print_error, print_json, print_table
+from kedge.cli.output import describe_cost, json_line, print_error, print_json, print_table
 from kedge.cli.run_options import EFFORTS, as_text
 from kedge.client.sync_client import Client
 from kedge.client.texts import render_markdown
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 HELP = """\
-usage: kedge session list [QUERY] | show ID | rename ID TITLE | model ID [NAME] | delete ID | export ID
+usage: kedge session [list [QUERY]] | show ID | rename ID TITLE | model ID [NAME] | delete ID | export ID
+       kedge sessions [QUERY]
 
-Work with the sessions of this workspace. The start of an ID is enough if it is unique. "model" sets the model for runs
-that do not name one ("-" clears it) or, without NAME, shows it.
+Work with the sessions of this workspace. "list" (or nothing) lists them, the most recent first. The start of an ID is
+enough if it is unique. "model" sets the model for runs that do not name one ("-" clears it) or, without NAME, shows it.
 
       --effort EFFORT     model: reasoning effort (minimal, low, medium, high, xhigh, max; "-" clears it)
   -o, --output FILE       export: write to this file instead of standard output
@@ -47,6 +48,8 @@ lists the prompts with their message IDs and what each command and edit changed,
       --with-files        fork: also restore the files to the state at that message
       --run ID            files, diff: only changes of this run
 """
+LISTED_MORE = 200  # sessions of other directories that may be among the newest
+
 FLAGS = named(
     *("--all", "--json", "--dry-run", "--force", "--include-unsure", "--with-files"),
     *("--files-only", "--conversation-only"),
@@ -59,7 +62,7 @@ def run(argv: list[str]) -> int:
 
 
 def _dispatch(options: Options) -> int:
-    action, words = options.subcommand(ACTIONS)
+    action, words = options.subcommand(ACTIONS, otherwise="list")
     with connect(options, name="kedge session") as client:
         action(client, words, options)
     return EXIT_OK
@@ -72,19 +75,32 @@ def _list(client: Client, words: list[str], options: Options) -> None:
         for each in sessions:
             print_json(each)
     elif sessions:
+        costs = _read_costs(client, sessions)
         rows = [
             (
-                s["id"],
-                _format_time(s["updated_at"]),
-                _describe_model(s) or "-",
-                one_line(s["title"]) or "(untitled)",
+                each["id"],
+                _format_time(each["updated_at"]),
+                costs.get(each["id"], "-"),
+                _describe_model(each) or "-",
+                one_line(each["title"]) or "(untitled)",
             )
-            for s in sessions
+            for each in sessions
         ]
-        table = [("SESSION", "LAST USED", "MODEL", "TITLE"), *rows]
+        table = [("SESSION", "LAST USED", "COST", "MODEL", "TITLE"), *rows]
         if not any(map(_describe_model, sessions)):
-            table = [(row[0], row[1], row[3]) for row in table]
+            table = [(*row[:3], row[4]) for row in table]
         print_table(table)
+    elif words:
+        print_error(f"No session of this workspace matches {' '.join(words)!r}", EXIT_OK)
+    else:
+        print_error("No sessions in this workspace yet. Start one with 'kedge run PROMPT'", EXIT_OK)
+
+
+def _read_costs(client: Client, sessions: list[dict[str, Any]]) -> dict[str, str]:
+    """Return what each session has cost, by its ID; those that cost nothing are left out."""
+    limit = min(1000, len(sessions) + LISTED_MORE)
+    listed = client.transport.call("GET", f"/v1/sessions?limit={limit}", policy=client.new_policy())["sessions"]
+    return {each["id"]: describe_cost(each["usage"]) for each in listed}
 
 
 def _describe_model(session: dict[str, Any]) -> str:

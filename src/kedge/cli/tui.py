@@ -27,9 +27,9 @@ all that follows "--". Press F1 for its keys.
   -s, --session ID        open this session; the start of its ID is enough if it is unique
   -m, --model NAME        model, as PROVIDER/NAME (KEDGE_MODEL)
       --mode MODE         what the agent may do without asking: plan, ask, auto-edit, auto or yolo
-  -y, --yolo              never ask (same as --mode yolo)
+  -y, --yolo              never ask, allow everything (same as --mode yolo; also --yes)
 """
-FLAGS = named("-C --continue", "-y --yolo")
+FLAGS = {**named("-C --continue", "-y --yolo"), "--yes": "yolo"}
 VALUES = named("-s --session", "-m --model", "--mode")
 DUMB = ("dumb", "unknown")  # terminals that cannot place the cursor
 REACH_S = 1.0  # the interface itself waits longer for a server, and shows that it does
