@@ -217,7 +217,7 @@ def _read_end(task: TaskState, server: str) -> CallResult | None:
     """Return the result of a task that has ended, None for one that has not."""
     match task.status:
         case "completed":
-            return msgspec.json.decode(task.result or b"{}", type=CallResult)
+            return msgspec.json.decode(task.result, type=CallResult)
         case "failed":
             error = task.error
             text = (error.message if error else "") or task.status_message or "the task failed"

@@ -65,6 +65,7 @@ class McpService:
 
             servers = WorkspaceServers(directory, self._environ, host, self._make_http_transport)
             servers = self._workspaces.setdefault(workspace_id, servers)
+        servers.host = host
         servers.apply(configs)
         return servers
 

@@ -273,7 +273,7 @@ class TaskState(Payload):
     status_message: str | None = None
     poll_interval_ms: int | float | None = None
     input_requests: dict[str, InputRequest] = {}
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.Raw(b"{}")
     error: ErrorBody | None = None
 
 

@@ -67,7 +67,7 @@ class McpServer:
         config: McpServerConfig,
         directory: Path,
         environ: Mapping[str, str],
-        host: Host,
+        get_host: Callable[[], Host],
         make_http_transport: MakeHttpTransport,
     ) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class McpServer:
         self.calls = 0  # in flight
         self._directory = directory
         self._environ = environ
-        self._host = host
+        self._get_host = get_host
         self._make_http_transport = make_http_transport
         self._transport: Transport | None = None
         self._process: HostedProcess | None = None
@@ -259,7 +259,7 @@ class McpServer:
         return StdioTransport(command, self._record_process)
 
     async def _record_process(self, pid: int) -> HostedProcess:
-        self._process = await self._host.record_process(pid)
+        self._process = await self._get_host().record_process(pid)
         return self._process
 
     def _set_tools(self, tools: list[ToolInfo]) -> None:
@@ -269,7 +269,7 @@ class McpServer:
     def _set_state(self, state: McpState, error: str | None = None) -> None:
         self.state = state
         self.error = None if error is None else one_line(self.redact(error), MAX_ERROR_CHARS)
-        self._host.publish(McpEvent(name=self.name, state=state, error=self.error, tools=len(self.tools)))
+        self._get_host().publish(McpEvent(name=self.name, state=state, error=self.error, tools=len(self.tools)))
 
 
 class WorkspaceServers:
@@ -279,9 +279,9 @@ class WorkspaceServers:
         self, directory: Path, environ: Mapping[str, str], host: Host, make_http_transport: MakeHttpTransport
     ) -> None:
         self.servers: dict[str, McpServer] = {}
+        self.host = host
         self._directory = directory
         self._environ = environ
-        self._host = host
         self._make_http_transport = make_http_transport
         self._ending: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
@@ -295,7 +295,7 @@ class WorkspaceServers:
         for name, config in configs.items():
             if name not in self.servers:
                 self.servers[name] = McpServer(
-                    name, config, self._directory, self._environ, self._host, self._make_http_transport
+                    name, config, self._directory, self._environ, lambda: self.host, self._make_http_transport
                 )
 
     def start(self) -> None:

@@ -70,9 +70,12 @@ class ProcessRegistry:
         return process
 
     async def end_jobs(self, workspace_id: str | None = None) -> None:
-        """End the jobs and other groups of one workspace, or all. They stay in the store until they are gone."""
+        """End the jobs and other groups of one workspace, or all jobs. They stay in the store until they are gone.
+
+        At a stop the groups of workspaces are ended by the service that started them.
+        """
         due = [record for record, job in self._jobs.items() if workspace_id in (None, job.workspace_id)]
-        due += [record for record, each in self._of_workspaces.items() if workspace_id in (None, each)]
+        due += [record for record, each in self._of_workspaces.items() if each == workspace_id]
         if survivors := await self.end_groups(due):
             log.warning("background jobs that cannot be ended: %s", ", ".join(survivors))
 
