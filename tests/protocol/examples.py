@@ -12,6 +12,7 @@ from kedge.protocol.events import (
     ExtensionState,
     FileChange,
     Heartbeat,
+    SkillsChanged,
     StreamReset,
 )
 from kedge.protocol.files import (
@@ -62,6 +63,15 @@ from kedge.protocol.sessions import (
     SessionDetails,
     SessionStatus,
     Workspace,
+)
+from kedge.protocol.skills import (
+    FileProblem,
+    ShadowedFile,
+    SkillInfo,
+    SkillList,
+    SubAgentInfo,
+    UserCommand,
+    UserCommands,
 )
 
 RUN = Run(
@@ -481,6 +491,49 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     (
         ExtensionState(name="git", state="failed", error="gone"),
         '{"name":"git","state":"failed","error":"gone"}',
+    ),
+    (SkillsChanged("w1"), '{"workspace_id":"w1"}'),
+    (
+        UserCommands([UserCommand(name="review", description="Reviews", source="plugin", text="Look.")]),
+        (
+            '{"commands":[{"name":"review","description":"Reviews","source":"plugin","text":"Look.",'
+            '"kind":"command","argument_hint":""}]}'
+        ),
+    ),
+    (
+        UserCommand(name="pdf", description="PDFs", source="user", text="Read.", kind="skill", argument_hint="[file]"),
+        '{"name":"pdf","description":"PDFs","source":"user","text":"Read.","kind":"skill","argument_hint":"[file]"}',
+    ),
+    (
+        SkillInfo(name="pdf", description="PDFs", source="user", path="/s", user_invocable=True, model_invocable=False),
+        '{"name":"pdf","description":"PDFs","source":"user","path":"/s","user_invocable":true,"model_invocable":false}',
+    ),
+    (
+        SubAgentInfo(
+            name="fix",
+            description="Fixes",
+            source="workspace",
+            path="/a.md",
+            tools=["view"],
+            may_write=False,
+            wants_to_write=True,
+        ),
+        (
+            '{"name":"fix","description":"Fixes","source":"workspace","path":"/a.md","tools":["view"],"may_write":false,'
+            '"wants_to_write":true}'
+        ),
+    ),
+    (
+        ShadowedFile(kind="skill", name="pdf", path="/b", by="/a"),
+        '{"kind":"skill","name":"pdf","path":"/b","by":"/a"}',
+    ),
+    (
+        FileProblem(path="/b", problem="no description", is_used=False),
+        '{"path":"/b","problem":"no description","is_used":false}',
+    ),
+    (
+        SkillList(skills=[], agents=[], shadowed=[], problems=[], untrusted=["/w/.kedge/skills"]),
+        '{"skills":[],"agents":[],"shadowed":[],"problems":[],"untrusted":["/w/.kedge/skills"]}',
     ),
     (Connected("log1", 9, 4), '{"log_id":"log1","head":9,"after":4}'),
     (CaughtUp(9), '{"seq":9}'),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kedge.agent.logins import Logins
     from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
+    from kedge.skills.library import Library
 
 
 class ScriptedAgent:
@@ -45,6 +46,11 @@ class ScriptedAgent:
 
     async def check_mode(self, mode: Mode, options: RunOptions, directory: Path, env: Mapping[str, str] | None) -> None:
         pass
+
+    async def library(self, directory: Path, env: Mapping[str, str] | None = None) -> Library:
+        from kedge.skills.library import Library
+
+        return Library()
 
     async def logins(self) -> Logins:
         from kedge.agent.logins import Logins  # most tests need none of this

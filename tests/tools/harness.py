@@ -13,6 +13,7 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.engine.processes import cgroups, process_groups
 from kedge.protocol.requests import Answer
+from kedge.skills.library import Library
 from kedge.store.port import ProcessRecord
 from kedge.tools import registry
 from kedge.tools.port import Access, Output, RunAs, Tool
@@ -87,6 +88,7 @@ class ToolHarness:
         self.report = ""  # of a sub-agent
         self.search_key: str | None = None
         self.costs: list[float] = []
+        self.library = Library()
 
     def write(self, text: str) -> None:
         self.apply_plan.append(text)
@@ -113,7 +115,10 @@ class ToolHarness:
     async def add_cost(self, dollars: float) -> None:
         self.costs.append(dollars)
 
-    async def delegate(self, prompt: str, title: str) -> str:
+    async def run_command(self, line: str) -> str:
+        return f"output of {line}"
+
+    async def delegate(self, prompt: str, title: str, agent: str = "") -> str:
         return f"{title}: {self.report}"
 
     # what an agent does

@@ -38,6 +38,7 @@ from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.api import Offered
 from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.runs import Mode, RunKind, RunOptions
+from kedge.skills.library import Library, LibraryReader
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
@@ -77,6 +78,7 @@ class Agent:
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = WorkspaceJobs()
         self._mcp = McpAccess(configure, environ, McpSecrets(data_dir / CREDENTIALS_FILE))
+        self._libraries = LibraryReader()
         turn = AgentTurn(
             AgentDeps(
                 models=self._models,
@@ -87,6 +89,7 @@ class Agent:
                 data_dir=data_dir,
                 tools=tools,
                 jobs=self.jobs,
+                libraries=self._libraries,
                 retry=retry or RetryPolicy(),
                 today=today,
                 titles=self.titles,
@@ -116,6 +119,15 @@ class Agent:
         env = self._environ if env is None else env
         config = await asyncio.to_thread(self._configure, directory, env)
         return await self._listing.list_all(env, config)
+
+    async def library(self, directory: Path, env: Mapping[str, str] | None = None) -> Library:
+        """Return the skills, commands and agents of a directory. Raises `BadConfig`."""
+        env = self._environ if env is None else env
+
+        def read() -> Library:
+            return self._libraries.read(directory, env, self._configure(directory, env))
+
+        return await asyncio.to_thread(read)
 
     async def logins(self) -> Logins:
         return self._logins

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kedge.agent.logins import Logins
     from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
+    from kedge.skills.library import Library
     from kedge.tools.process.command import WorkspaceJobs
 
 _KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
@@ -47,6 +48,9 @@ class LazyAgent:
 
     async def check_mode(self, mode: Mode, options: RunOptions, directory: Path, env: Mapping[str, str] | None) -> None:
         await (await self._load()).check_mode(mode, options, directory, env)
+
+    async def library(self, directory: Path, env: Mapping[str, str] | None = None) -> Library:
+        return await (await self._load()).library(directory, env)
 
     async def logins(self) -> Logins:
         return await (await self._load()).logins()

@@ -1,7 +1,8 @@
 """Notes: texts and decisions that are stored with a message of a session and that people do not see in it.
 
-A note says what changed in the surroundings, what hooks added for the model, and what hooks decided: after a crash a
-committed decision is not asked for again. Notes are sent with their messages, so requests stay the same in every turn.
+A note says what changed in the surroundings, what a prompt `/name` stands for, what hooks added for the model, and what
+hooks decided: after a crash a committed decision is not asked for again. Notes are sent with their messages, so that
+requests stay the same in every turn.
 """
 
 from __future__ import annotations
@@ -37,12 +38,19 @@ class RequestVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`text` and the next three fields tell what changed in the surroundings; fields that did not change are empty."""
+    """`text` and the next five fields tell what changed in the surroundings; fields that did not change are empty."""
 
     text: str = ""
     today: date | None = None
     permissions: str = ""
     files: Mapping[str, str] = {}  # digests by path; empty for a removed file
+    skills: Mapping[str, str] = {}  # descriptions by name; empty for a removed skill
+    agents: Mapping[str, str] = {}
+    prompt: str = (
+        ""  # what the model gets instead of a prompt that names a skill or command; empty until it is complete
+    )
+    outputs: tuple[str, ...] = ()  # of the commands in that text, so far
+    is_running: bool = False  # the next of them was started
     context: str = ""  # what hooks tell the model with this message
     has_started: bool = False  # with this prompt or summary the SessionStart hooks have run
     is_submitted: bool = False  # for this prompt the UserPromptSubmit hooks have run
@@ -84,6 +92,11 @@ class SessionNotes:
         notes = (self._notes.get(message.id) for message in history)
         return {path: digest for note in notes if note is not None for path, digest in note.edited.items()}
 
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The texts that the model gets instead of prompts that name a skill or command, by message."""
+        return {message_id: note.prompt for message_id, note in self._notes.items() if note.prompt}
+
     def add_to(self, history: Sequence[Message]) -> Sequence[Message]:
         """Return the history with its notes: in front of a prompt, and behind all other messages."""
         if not self._notes:
@@ -104,8 +117,10 @@ class SessionNotes:
         elif message.summary:
             parts = [*parts[:-1], *(Text(f"\n\n{text}") for text in texts), *parts[-1:]]
         elif message.role == "user":
+            if note.prompt:
+                parts = [Text(note.prompt), *(part for part in parts if not isinstance(part, Text))]
             parts = [*map(Text, texts), *parts]
-        yield msgspec.structs.replace(message, parts=parts) if texts else message
+        yield msgspec.structs.replace(message, parts=parts) if texts or note.prompt else message
         if note.stop:
             goes_on: list[Part] = [Text(format_context(note.stop))]
             yield msgspec.structs.replace(message, id=f"{message.id}-stop", role="user", parts=goes_on, model=None)

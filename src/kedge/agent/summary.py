@@ -7,7 +7,7 @@ which makes reading it again cheap. Facts that must stay exact are added verbati
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -74,6 +74,7 @@ class PreparedStep(NamedTuple):
     retry: RetryPolicy
     jobs: Jobs | None = None  # of the workspace
     hooks: Hooks | None = None
+    prompts: Mapping[str, str] = {}  # by message: the texts that prompts with a skill or command stand for
 
 
 Prepare = Callable[[TurnContext, list[Message]], Awaitable[PreparedStep]]
@@ -114,7 +115,8 @@ async def summarize(ctx: TurnContext, models: ModelClient, prepared: PreparedSte
         raise SummaryRefused(f"A hook kept the conversation from being summarized: {refusal}", "hook_blocked")
     details = {"why": reason, "messages": len(request.history)}
     await ctx.append_event("summarize", message=_NOTICES[reason], details=details)
-    facts = await build_facts(ctx, request.history, prepared.jobs, _max_facts_chars(request, prepared.endpoint.info))
+    max_chars = _max_facts_chars(request, prepared.endpoint.info)
+    facts = await build_facts(ctx, request.history, prepared.jobs, max_chars, prepared.prompts)
     writer = _SummaryWriter(ctx, models, prepared, Attempts(ctx, prepared.retry, prepared.keys), facts)
     for summary_request in _list_requests(request, prepared.endpoint, is_whole_refused=reason == "refused"):
         if await writer.write(summary_request):

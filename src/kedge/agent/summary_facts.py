@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kedge.agent.history_size import cut_text
@@ -18,17 +18,28 @@ MIN_PROMPT_CHARS = 400  # of a message of the user, as long as there is room
 MAX_LISTED = 40  # files, and jobs
 
 _MESSAGES = "## The user's messages, word for word"
+_LOAD_AGAIN = "## Skills in use: load them again with the tool skill to go on with their work"
 _VIEW_AGAIN = "## View these files again before you edit them: what was seen of them no longer counts"
 
 
-async def build_facts(ctx: TurnContext, history: Sequence[Message], jobs: Jobs | None, max_chars: int) -> str:
-    """Return the user's messages, the todo list, the changed files, the running jobs and the files to view again."""
+async def build_facts(
+    ctx: TurnContext,
+    history: Sequence[Message],
+    jobs: Jobs | None,
+    max_chars: int,
+    expanded: Mapping[str, str] = {},
+) -> str:
+    """Return the user's messages, the todo list, the changed files, the running jobs and the files to view again.
+
+    `expanded`: by message, the texts that the model got instead of prompts with a skill or command.
+    """
     past = await ctx.past()
     run_ids = {run.run_id for run in [ctx.run, *ctx.joined]}
     running = [job for job in jobs.list() if job.is_running] if jobs is not None else []
     own = [job for job in running if job.info().session_id == ctx.run.session_id]
     sections = [
-        _format_prompts(past, run_ids, max_chars * 5 // 8),
+        _format_prompts(past, run_ids, max_chars * 5 // 8, expanded),
+        _format_list(_LOAD_AGAIN, [f"- {name}" for name in past.skills], max_chars // 16),
         _format_todos(past, max_chars // 8),
         _format_files(await ctx.changed_files(), max_chars // 8),
         _format_jobs(own, max_chars // 16),
@@ -37,9 +48,9 @@ async def build_facts(ctx: TurnContext, history: Sequence[Message], jobs: Jobs |
     return "\n\n".join(section for section in sections if section)
 
 
-def _format_prompts(past: Past, run_ids: set[str], max_chars: int) -> str:
+def _format_prompts(past: Past, run_ids: set[str], max_chars: int, expanded: Mapping[str, str]) -> str:
     """Cut messages where they are too long together: the request being worked on and the newest keep most."""
-    texts = {message.id: _format_prompt(message) for message in past.prompts}
+    texts = {message.id: _format_prompt(message, expanded.get(message.id)) for message in past.prompts}
     prompts = [message for message in past.prompts if texts[message.id]]
     current = [message for message in prompts if message.run_id in run_ids]
     shown: dict[str, str] = {}
@@ -67,13 +78,13 @@ def _format_prompts(past: Past, run_ids: set[str], max_chars: int) -> str:
     return "\n\n".join(lines)
 
 
-def _format_prompt(message: Message) -> str:
+def _format_prompt(message: Message, expanded: str | None) -> str:
     commands = [f"(The user ran: {part.command})" for part in message.parts if isinstance(part, ShellCommand)]
     attached = [
         part.name if isinstance(part, File) else "an image" for part in message.parts if isinstance(part, (File, Image))
     ]
     notes = [f"(Attached to it, and no longer shown: {', '.join(attached)})"] if attached else []
-    return "\n".join(text for text in [text_of(message.parts).strip(), *commands, *notes] if text)
+    return "\n".join(text for text in [text_of(message.parts).strip(), expanded, *commands, *notes] if text)
 
 
 def _format_todos(past: Past, max_chars: int) -> str:

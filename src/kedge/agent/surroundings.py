@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kedge.agent.catalog import UNKNOWN_CHARS, Entry, format_entries
 from kedge.agent.context_files import (
     MAX_ALL_BYTES,
     ContextFile,
@@ -53,6 +54,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     permissions: str = ""  # what the model may do; empty if it has no tools
     files: Sequence[ContextFile] = ()
     repository: str | None = None
+    skills: Sequence[Entry] = ()
+    agents: Sequence[Entry] = ()
 
 
 _CHANGED_PERMISSIONS = "What you may do has changed. From now on, instead of what was said before: {}"
@@ -62,6 +65,8 @@ class _Told(NamedTuple):
     today: date
     permissions: str
     files: Mapping[str, str]
+    skills: Mapping[str, str]
+    agents: Mapping[str, str]
 
 
 class SessionSurroundings:
@@ -113,6 +118,15 @@ class SessionSurroundings:
         """Have the next note tell what the model may do from now on."""
         self._current = msgspec.structs.replace(self._current, permissions=permissions)
 
+    @property
+    def agents(self) -> Sequence[Entry]:
+        """The agents that the tools name: the first ones, so that the tools stay the same."""
+        return self.first.agents or self._current.agents
+
+    @property
+    def has_skills(self) -> bool:
+        return bool(self.first.skills or self._current.skills)
+
     def list_digests(self) -> dict[str, str]:
         """Return the digests of the context files that the system prompt and the notes tell, by path."""
         return _list_digests(self.first.files) | _list_digests(self._current.files)
@@ -120,14 +134,17 @@ class SessionSurroundings:
     def _find_told(self, history: Sequence[Message]) -> _Told:
         """Return what the model knows by the system prompt, and by the notes and results that it still sees."""
         today, permissions = self.first.today, self.first.permissions
+        skills, agents = _list_entries(self.first.skills), _list_entries(self.agents)
         files = _list_digests(self.first.files)
         current = _list_digests(self._current.files)
         for message in history:
             if (note := self.notes.of(message.id)) is not None:
                 today, permissions = note.today or today, note.permissions or permissions
                 files |= note.files
+                skills |= note.skills
+                agents |= note.agents
             files |= {path: digest for path, digest in find_shown_files([message]).items() if path in current}
-        return _Told(today, permissions, files)
+        return _Told(today, permissions, files, skills, agents)
 
 
 def _describe_changes(told: _Told, current: Surroundings) -> dict[str, Any] | None:
@@ -147,6 +164,9 @@ def _describe_changes(told: _Told, current: Surroundings) -> dict[str, Any] | No
     sections += [
         format_file(file, "as they are now") for file in current.files if not changed.keys().isdisjoint(file.paths)
     ]
+    skills = _find_changed(told.skills, _list_entries(current.skills))
+    agents = _find_changed(told.agents, _list_entries(current.agents))
+    sections += [*_describe_entries("skill", skills), *_describe_entries("sub-agent", agents)]
     if not sections:
         return None
     return {
@@ -154,7 +174,26 @@ def _describe_changes(told: _Told, current: Surroundings) -> dict[str, Any] | No
         "today": current.today if is_other_day else None,
         "permissions": permissions,
         "files": {**changed, **dict.fromkeys(removed, "")},
+        "skills": skills,
+        "agents": agents,
     }
+
+
+def _list_entries(entries: Sequence[Entry]) -> dict[str, str]:
+    return {entry.name: entry.description for entry in entries}
+
+
+def _find_changed(told: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """Return new and changed descriptions by name, and an empty one for each name that is gone."""
+    changed = {name: description for name, description in current.items() if told.get(name) != description}
+    return {**changed, **{name: "" for name, description in told.items() if description and name not in current}}
+
+
+def _describe_entries(kind: str, changed: Mapping[str, str]) -> list[str]:
+    entries = [Entry(name, description) for name, description in changed.items() if description]
+    gone = [name for name, description in changed.items() if not description]
+    sections = [f"These {kind}s are new or have changed:\n{format_entries(entries, UNKNOWN_CHARS)}"] if entries else []
+    return [*sections, f"These {kind}s are gone: {', '.join(gone)}"] if gone else sections
 
 
 def _list_digests(files: Sequence[ContextFile]) -> dict[str, str]:
@@ -170,6 +209,8 @@ async def read_surroundings(
     scratch: Path,
     permissions: str = "",
     max_bytes: int = MAX_ALL_BYTES,
+    skills: Sequence[Entry] = (),
+    agents: Sequence[Entry] = (),
 ) -> Surroundings:
     """Return the surroundings of now, without the state of the repository. `max_bytes`: of all context files."""
     files, shell = await asyncio.gather(
@@ -182,6 +223,8 @@ async def read_surroundings(
         platform=_platform(),
         permissions=permissions,
         files=files,
+        skills=skills,
+        agents=agents,
     )
 
 

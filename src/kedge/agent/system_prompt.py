@@ -12,6 +12,7 @@ from string import Template
 
 import msgspec
 
+from kedge.agent.catalog import UNKNOWN_CHARS, format_skills
 from kedge.agent.context_files import format_file
 from kedge.agent.surroundings import Surroundings
 
@@ -27,7 +28,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: str | None = None
 
 
-def build_system_prompt(role: Role, surroundings: Surroundings) -> str:
+def build_system_prompt(role: Role, surroundings: Surroundings, max_skill_chars: int = UNKNOWN_CHARS) -> str:
     if role.is_tiny:  # a longer prompt would confuse it
         return "\n\n".join([role.own or load_prompt("tiny"), *_format_output_section(role)])
     sections = [role.own or load_prompt("agent" if role.is_sub_agent else "work")]
@@ -36,6 +37,8 @@ def build_system_prompt(role: Role, surroundings: Surroundings) -> str:
     if not role.is_attended and not role.is_sub_agent:
         sections.append(load_prompt("unattended"))
     sections += [format_file(each) for each in surroundings.files]
+    if role.has_tools and (skills := format_skills(surroundings.skills, max_skill_chars)):
+        sections.append(skills)
     sections += _format_output_section(role)
     if surroundings.permissions:
         sections.append(f"# What you may do\n\nUntil a system note says otherwise: {surroundings.permissions}")

@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from kedge.agent.call_results import add_hook_note, contain_errors, deny, deny_for_person, fail
 from kedge.agent.context_files import NESTED, format_file, read_nested_files, read_written_file
-from kedge.agent.notes import CallVerdict, format_context
-from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output
+from kedge.agent.notes import CallVerdict
+from kedge.agent.tool_context import CallContext, NoWriter, TurnScope, clean, limit_output
 from kedge.agent.tool_params import decode_params, explain_unknown_tool
 from kedge.agent.turn_mode import TurnMode
 from kedge.agent.turn_state import (
-    DENIAL_REASON,
-    DENIED,
     REPEAT_WARNING,
     WARN_AT_REPEATS,
     PastCall,
@@ -33,10 +33,12 @@ from kedge.agent.turn_state import (
 from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
-from kedge.protocol.messages import RefusalReason, ToolCall, ToolResult
+from kedge.protocol.messages import ToolCall, ToolResult
 from kedge.protocol.requests import Answer
-from kedge.protocol.text_safety import shorten, visible_line
-from kedge.store.errors import ClaimLost
+from kedge.protocol.text_safety import visible_line
+from kedge.protocol.tool_input import correct_params, parse_tool_input
+from kedge.skills.tool_names import is_writer
+from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.describe import explain_refusal
 from kedge.tools.permissions.judge import Judge
@@ -50,9 +52,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+COMMAND_TIMEOUT_S = 50.0  # of a command in the text of a skill, which waits for its output
+
 MAX_PARALLEL_CALLS = 10  # more would only wait for each other's disk
 
-MAX_SHOWN_INPUT_CHARS = 2_000  # of an input that a hook changed
 
 CUT_OFF = (
     "This call was cut off at the output limit before it was complete, so it was not run."
@@ -91,6 +94,7 @@ class _ApprovedCall(NamedTuple):
     permission: _Permission
     verdict: CallVerdict
     answer: Answer | None = None
+    commands: Mapping[str, _ApprovedCall | Output] = {}  # by line: those that the call runs, or why one is denied
 
 
 class _Instructions(NamedTuple):
@@ -148,7 +152,7 @@ class ToolRunner:
         for call in calls:
             tool = self._tools.get(call.name)
             is_found = self._found is not None and (tool is None or self._found.unwrap(call) is not call)
-            is_read_only = not is_found and (tool is None or tool.is_read_only)
+            is_read_only = not is_found and (tool is None or (tool.is_read_only and not self._is_for_writer(call)))
             if is_last_read_only and is_read_only and len(batches[-1]) < MAX_PARALLEL_CALLS:
                 batches[-1].append(call)
             else:
@@ -156,10 +160,19 @@ class ToolRunner:
             is_last_read_only = is_read_only
         return batches
 
+    def _is_for_writer(self, call: ToolCall) -> bool:
+        """Return whether a call delegates to an agent that may change things."""
+        writers = self._scope.config.agent.writers
+        if call.name != "agent" or not writers:
+            return False
+        given = correct_params(call.name, parse_tool_input(call.input) or {})
+        agent = self._scope.library.agents.get(str(given.get("agent", "")))
+        return agent is not None and is_writer(agent, writers)
+
     async def _run_call(self, step: Step, call: ToolCall, *, is_behind: bool) -> None:
         message_id = step.message.id
         if is_behind:
-            approved = _fail(_BEHIND, _BEHIND_SUMMARY)
+            approved = fail(_BEHIND, _BEHIND_SUMMARY)
         else:
             approved = await self._prepare(message_id, call, is_cut_off=step.is_cut_off)
         writer = await self._ctx.begin_tool_result(message_id, call.id, call.name)
@@ -168,8 +181,12 @@ class ToolRunner:
             context.may_run_unsandboxed = approved.permission.may_run_unsandboxed
             context.run_as, context.readable_paths = approved.permission.run_as, approved.permission.readable
             context.approved_path = approved.permission.path
-            output = await _contain_errors(call.name, lambda: self._run_tool(approved, context))
-            output = _add_hook_note(output, approved.verdict)
+            context.commands = {
+                line: partial(self._run_permitted, call.id, line, command)
+                for line, command in approved.commands.items()
+            }
+            output = await contain_errors(call.name, lambda: self._run_tool(approved, context))
+            output = add_hook_note(output, approved.verdict)
             instructions = _Instructions() if output.is_error else await self._find_instructions(approved)
         else:
             output, instructions = approved, _Instructions()
@@ -214,27 +231,27 @@ class ToolRunner:
         if tool is None and self._found is not None:
             tool = await self._found.find(call.name)
         if tool is None:
-            return _fail(explain_unknown_tool(call.name, self._tools), f"There is no tool {call.name[:100]}.")
+            return fail(explain_unknown_tool(call.name, self._tools), f"There is no tool {call.name[:100]}.")
         try:
             params = decode_params(tool, call.input)
         except ToolError as error:
-            return _fail(CUT_OFF, _CUT_OFF_SUMMARY) if is_cut_off else _fail(error.text, error.summary)
+            return fail(CUT_OFF, _CUT_OFF_SUMMARY) if is_cut_off else fail(error.text, error.summary)
         if is_cut_off and not call.input.strip():
-            return _fail(CUT_OFF, _CUT_OFF_SUMMARY)
+            return fail(CUT_OFF, _CUT_OFF_SUMMARY)
         verdict = CallVerdict()
         if self._hooks is not None:
             verdict = await self._hooks.judge_call(message_id, call)
             if verdict.stops is not None:
                 raise TurnFailed(f"A hook ended the run: {verdict.stops}", "hook_stopped")
             if verdict.decision == "deny":
-                return _deny(f"Refused by a hook of the user: {verdict.reason}", "hook")
+                return deny(f"Refused by a hook of the user: {verdict.reason}", "hook")
             if verdict.input is not None:
                 try:
                     params = decode_params(tool, msgspec.json.encode(verdict.input).decode())
                 except ToolError as error:
                     problem = f"A hook of the user changed the input of `{tool.name}`, and it is invalid now."
-                    return _fail(f"{problem} {error.text}", problem.replace("`", ""))
-        return await _contain_errors(call.name, lambda: self._approve(message_id, call, tool, params, verdict))
+                    return fail(f"{problem} {error.text}", problem.replace("`", ""))
+        return await contain_errors(call.name, lambda: self._approve(message_id, call, tool, params, verdict))
 
     async def _approve(
         self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct, verdict: CallVerdict
@@ -243,6 +260,15 @@ class ToolRunner:
         permission = await self._get_permission(message_id, call, tool, params, verdict)
         if isinstance(permission, Output):
             return permission
+        if tool.list_rules is not None:
+            self._judge.grant(tool.list_rules(self._scope, params))
+        if tool.list_commands is not None:
+            commands: dict[str, _ApprovedCall | Output] = {}
+            for number, line in enumerate(await tool.list_commands(self._scope, params), 1):
+                commands[line] = command = await self._permit_command(message_id, call.id, number, line)
+                if isinstance(command, Output) and ends_turn(command.metadata):
+                    return command
+            return _ApprovedCall(tool, params, permission, verdict, commands=commands)
         if tool.list_questions is None:
             return _ApprovedCall(tool, params, permission, verdict)
         if self._hooks is not None and self._ctx.run.permissions == "ask":
@@ -250,12 +276,41 @@ class ToolRunner:
         answer = await self._ctx.ask_question(message_id, call.id, clean(tool.list_questions(params)))
         return _ApprovedCall(tool, params, permission, verdict, answer)
 
+    async def run_command(
+        self, message_id: str, call_id: str, number: int, line: str, start: Callable[[], Awaitable[None]]
+    ) -> str:
+        """Run a command of a text that a person called, if it is permitted; return its output, or why it was not run.
+
+        `number` is its place in the text; `start` is awaited before it starts. Raises `Denied` when a person denied it
+        without a reason.
+        """
+        command = await self._permit_command(message_id, call_id, number, line)
+        if isinstance(command, Output) and ends_turn(command.metadata):
+            raise Denied
+        await start()
+        return await self._run_permitted(call_id, line, command)
+
+    async def _permit_command(self, message_id: str, call_id: str, number: int, line: str) -> _ApprovedCall | Output:
+        """Return a command of a text as a call of `bash`, or the result that says why it was denied."""
+        params = msgspec.json.encode({"command": line, "timeout": COMMAND_TIMEOUT_S}).decode()
+        call = ToolCall(f"{call_id}-{number}", bash.TOOL.name, params, finished=True)
+        return await self._prepare(message_id, call, is_cut_off=False)
+
+    async def _run_permitted(self, call_id: str, line: str, command: _ApprovedCall | Output) -> str:
+        if isinstance(command, Output):
+            return f"[Not run: {line}: {command.content}]"
+        context = CallContext(self._ctx, self._scope, call_id, NoWriter(), None)
+        context.may_run_unsandboxed = command.permission.may_run_unsandboxed
+        context.run_as, context.readable_paths = command.permission.run_as, command.permission.readable
+        output = await contain_errors("bash", lambda: self._run_tool(command, context))
+        return (await asyncio.to_thread(limit_output, output, self._scope)).content
+
     async def _get_permission(
         self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct, verdict: CallVerdict
     ) -> _Permission | Output:
         """Return the permission for every access of the call, or the result that says why it was denied."""
         if await self._mode.follow() == "plan" and tool.facts.changes in ("files", "processes"):
-            return _deny(f"Refused: {PLANNING}. Describe the change in your plan instead.", "mode")
+            return deny(f"Refused: {PLANNING}. Describe the change in your plan instead.", "mode")
         accesses: Sequence[Access] = () if tool.list_access is None else await tool.list_access(self._scope, params)
         if not accesses and verdict.decision == "ask":
             access = Access(kind="execute", subject=tool.name, description=f"call {tool.name}")
@@ -284,12 +339,12 @@ class ToolRunner:
             if isinstance(decision, Output):
                 return decision
             if isinstance(decision, Deny):
-                return _deny(f"Refused: {decision.why} {decision.others}".rstrip(), decision.by, rule=decision.rule)
+                return deny(f"Refused: {decision.why} {decision.others}".rstrip(), decision.by, rule=decision.rule)
             run_as, readable = decision.run_as, decision.readable
         if has_waited and _subjects(accesses) != _subjects(await tool.list_access(self._scope, params)):
             # A link may point elsewhere by now, which nobody has allowed.
             problem = f"What `{tool.name}` would touch changed meanwhile."
-            return _fail(f"{problem} Make the call again.", problem.replace("`", ""))
+            return fail(f"{problem} Make the call again.", problem.replace("`", ""))
         if run_as == "sandboxed":
             return _Permission(
                 changes_nothing=True,
@@ -329,12 +384,12 @@ class ToolRunner:
         """
         if access.sandbox_problem and self._ctx.run.permissions == "allow":
             # A user who allows everything relies on the configured sandbox.
-            return _deny(_NO_SANDBOX.format(why=access.sandbox_problem), "no_sandbox")
+            return deny(_NO_SANDBOX.format(why=access.sandbox_problem), "no_sandbox")
         if self._hooks is not None:
             given = read_call_input(call)
             decided = await self._hooks.decide_request(message_id, call, given, f"{access.kind} {access.subject}")
             if decided.decision == "deny":
-                return _deny(f"Refused by a hook of the user: {decided.reason}", "hook")
+                return deny(f"Refused by a hook of the user: {decided.reason}", "hook")
             if decided.decision == "allow" and _may_hook_allow(access, asked):
                 return self._allow_asked(asked)
             if self._ctx.run.permissions == "ask":
@@ -371,10 +426,10 @@ class ToolRunner:
             self._judge.grant(remembered.get(answer.action, ()))
             return self._allow_asked(asked)
         if answer.by == BY_MODE:  # of a mode that the run had for a moment
-            return _deny("Refused: the mode of this run did not allow it. Call it again if you still need it.", "mode")
+            return deny("Refused: the mode of this run did not allow it. Call it again if you still need it.", "mode")
         if answer.by == "run":
-            return _deny(clean(explain_refusal(asked)), "unattended", allow_rules=list(asked.rules))
-        return _deny_for_person(access.description, answer)
+            return deny(clean(explain_refusal(asked)), "unattended", allow_rules=list(asked.rules))
+        return deny_for_person(access.description, answer)
 
     async def _finish(
         self, call: ToolCall, writer: ToolWriter, output: Output, instructions: _Instructions
@@ -397,21 +452,6 @@ class ToolRunner:
         return ToolResult(call.id, call.name, output.content, output.is_error, metadata)
 
 
-def _deny(content: str, reason: RefusalReason, **details: Any) -> Output:
-    """Return the result of a call that was denied without asking: content for the model, metadata for clients."""
-    known = {name: value for name, value in details.items() if value}
-    return Output(content=content, is_error=True, metadata={"refused": reason, **known})
-
-
-def _deny_for_person(description: str, answer: Answer) -> Output:
-    """Return the result of a call that a person denied. With a reason the turn goes on, else it ends."""
-    if answer.reason is None:
-        content = f"Refused by the user ({description}). Wait for the user's next message."
-        return Output(content=content, is_error=True, metadata={DENIED: answer.by})
-    content = f"Refused by the user ({description}). The user says: {answer.reason}"
-    return Output(content=content, is_error=True, metadata={DENIED: answer.by, DENIAL_REASON: answer.reason})
-
-
 def _may_hook_allow(access: Access, asked: Ask) -> bool:
     """A hook's consent replaces a question, but not the sandbox, nor a deny rule that may be about the command."""
     return not (access.sandbox_problem or access.unsandboxed or asked.may_be_denied)
@@ -421,23 +461,6 @@ def _ask_for_hook(verdict: CallVerdict) -> Ask:
     return Ask.of([f"a hook asks: {verdict.reason}"])
 
 
-def _add_hook_note(output: Output, verdict: CallVerdict) -> Output:
-    """Tell the model what hooks said before the call, and the input that they gave it."""
-    notes = [verdict.context] if verdict.context else []
-    metadata = output.metadata
-    if verdict.input is not None:
-        changed = msgspec.json.encode(verdict.input).decode()
-        notes.append(f"A hook of the user changed the input of this call to {shorten(changed, MAX_SHOWN_INPUT_CHARS)}")
-        metadata = {**(metadata or {}), "changed_input": verdict.input}
-    advice = "".join(f"\n\n{format_context(note)}" for note in notes)
-    return msgspec.structs.replace(output, advice=output.advice + advice, metadata=metadata) if advice else output
-
-
-def _fail(content: str, summary: str) -> Output:
-    """Return the result of a call that failed: content for the model, and a sentence for people."""
-    return Output(content=content, is_error=True, metadata=None if summary == content else {"summary": summary})
-
-
 def _subjects(accesses: Sequence[Access]) -> list[tuple[str, str, object]]:
     """Return what a person allowed: the paths, commands and URLs, and the change of a file."""
     return [(access.kind, access.subject, access.params.get("diff")) for access in accesses]
@@ -445,29 +468,6 @@ def _subjects(accesses: Sequence[Access]) -> list[tuple[str, str, object]]:
 
 def _find_path(accesses: Sequence[Access]) -> Path | None:
     return next((Path(access.subject) for access in accesses if access.kind in ("read", "write")), None)
-
-
-async def _contain_errors(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:
-    """Return an error of the tool as a result, so that it never ends the run."""
-    try:
-        return await work()
-    except ToolError as error:
-        return _fail(error.text, error.summary)
-    except (ClaimLost, TurnFailed):
-        raise
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        return _fail(
-            f"`{name}` was canceled from inside; this is a fault of the tool.",
-            f"{name} failed with an internal error.",
-        )
-    except Exception as error:
-        log.exception("the tool %s failed", name)
-        problem = f"`{name}` failed with an internal error ({type(error).__name__}: {error})"
-        summary = f"{name} failed with an internal error ({type(error).__name__})."
-        return _fail(f"{problem}. It may have had effects; try another way.", summary)
 
 
 async def _run_in_parallel(works: Sequence[Coroutine[None, None, None]]) -> None:

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, MutableMapping, MutableSet, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    MutableMapping,
+    MutableSet,
+    Sequence,
+)
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from kedge.config.files import ConfigPaths
 from kedge.config.schema import Config
 from kedge.engine.errors import NotRecorded
-from kedge.engine.message_writer import ShellWriter, ToolWriter
+from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
 from kedge.files.safe_open import remove_tree
 from kedge.files.states import compute_digest
 from kedge.protocol.messages import Image, Message, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions, Usage
+from kedge.skills.definitions import AgentDefinition
+from kedge.skills.library import Library
+from kedge.skills.tool_names import is_writer, list_agent_tools
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, RunAs, ToolScope
 from kedge.tools.process.command import Jobs
 from kedge.tools.process.output import SAVED_OUTPUT, OutputFile, cut_at_lines
 from kedge.tools.process.spawn import Process
 from kedge.tools.sandbox.sandbox import Sandbox
+
+GENERAL_AGENT = frozenset({"general", "general-purpose", "default"})  # as models call the one without a name
 
 SCRATCH_KEPT_S = 30 * 86_400  # as long as the event log
 
@@ -68,6 +82,7 @@ class TurnScope:
         self.approved_path = None  # set for each call
         self.find_search_key: FindSearchKey = _find_no_key  # set in the turn of a model
         self.is_hidden: Callable[[str], bool] | None = None
+        self.library = Library()
         self.sandbox = Sandbox(
             config=config.sandbox,
             directory=ctx.directory,
@@ -98,6 +113,17 @@ class TurnScope:
                         self.learn_files(part.metadata)
 
 
+class OutputWriter(Protocol):
+    def write(self, text: str) -> None: ...
+
+
+class NoWriter:
+    """For a command whose output is shown only when it is complete."""
+
+    def write(self, text: str) -> None:
+        del text
+
+
 class CallContext:
     """Implements `kedge.tools.port.ToolContext` for one call."""
 
@@ -106,7 +132,7 @@ class CallContext:
         ctx: TurnContext,
         scope: TurnScope,
         call_id: str,
-        writer: ToolWriter | ShellWriter,
+        writer: OutputWriter,
         answer: Answer | None,
         message_id: str = "",
     ) -> None:
@@ -125,6 +151,8 @@ class CallContext:
         self.scratch = scope.scratch
         self.is_hidden = scope.is_hidden
         self.sandbox = scope.sandbox
+        self.library = scope.library
+        self.commands: Mapping[str, Callable[[], Awaitable[str]]] = {}  # those that the call may run, by their line
         self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
         self.readable_paths: tuple[str, ...] = ()
@@ -180,7 +208,11 @@ class CallContext:
     async def add_cost(self, dollars: float) -> None:
         await self._ctx.add_usage(Usage(cost=dollars))
 
-    async def delegate(self, prompt: str, title: str) -> str:
+    async def run_command(self, line: str) -> str:
+        run = self.commands.get(line)
+        return f"[Not run: {line}: the text has changed meanwhile]" if run is None else await run()
+
+    async def delegate(self, prompt: str, title: str, agent: str = "") -> str:
         own = self._ctx.options
         options = RunOptions(
             max_cost=await self._remaining_cost(),
@@ -189,7 +221,19 @@ class CallContext:
             deny=own.deny,
             effort=self._ctx.effort,
         )
-        end = await self._ctx.delegate(prompt, title=title, model=self._ctx.model, options=options)
+        model = self._ctx.model
+        if agent and (agent in self.library.agents or agent not in GENERAL_AGENT):
+            definition = self._find_agent(agent)
+            may_write = is_writer(definition, self.config.agent.writers)
+            options = msgspec.structs.replace(
+                options,
+                system=definition.prompt,
+                tools=tuple(list_agent_tools(definition, may_write=may_write)),
+                max_steps=definition.max_steps,
+            )
+            # A name without a provider is that of another agent's catalog, such as "sonnet" or "inherit".
+            model = definition.model if "/" in definition.model else model
+        end = await self._ctx.delegate(prompt, title=title, model=model, options=options)
         if end.cancelled:
             raise ToolError("The sub-agent was cancelled before it finished.")
         if end.error is not None:
@@ -197,6 +241,13 @@ class CallContext:
         if not end.text.strip():
             raise ToolError("The sub-agent ended without an answer;", "ask again, with a narrower question.")
         return end.text
+
+    def _find_agent(self, name: str) -> AgentDefinition:
+        definition = self.library.agents.get(name)
+        if definition is None:
+            known = ", ".join(self.library.agents) or "only the general one, without a name"
+            raise ToolError(f"There is no sub-agent {name[:100]!r}.", f"There are: {known}.")
+        return definition
 
     async def _remaining_cost(self) -> float | None:
         """Return how much a sub-agent may spend: what its parent has left. None: no limit."""

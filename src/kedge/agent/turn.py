@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kedge.agent.catalog import describe_tools, list_agents, list_skills, max_catalog_chars
 from kedge.agent.context_files import find_shown_files
 from kedge.agent.context_window import explain_small_window, fit_request, is_nearly_full, max_result_chars
 from kedge.agent.fallback import ModelChoice
 from kedge.agent.limits import RunLimits
 from kedge.agent.output_schema import OutputSchema
 from kedge.agent.retry import ModelUnavailable, RetryPolicy
+from kedge.agent.slash_commands import PromptExpander, find_model, list_active_rules
 from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, SummaryRefused, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
@@ -26,7 +28,6 @@ from kedge.agent.system_prompt import Role, build_system_prompt, load_prompt
 from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as_text
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import MAX_CHARS, TurnScope
-from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn_mode import TurnMode
 from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort, find_search_key
 from kedge.agent.turn_state import (
@@ -48,6 +49,7 @@ from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.messages import FinishReason, Message
 from kedge.protocol.runs import Mode
+from kedge.skills.library import Library
 from kedge.tools.permissions.describe import describe_permissions
 from kedge.tools.permissions.judge import Judge, effective_mode
 from kedge.tools.permissions.policy import read_grants
@@ -127,8 +129,14 @@ class _Turn:
         self._falls_back = falls_back
         self._base: _TurnBase | None = None
         self._judge: Judge | None = None
+        self._library = Library()
         self._setup: _TurnSetup | None = None
         self._told_mode: Mode | None = None  # in which the model was told what it may do
+
+    @property
+    def _run_ids(self) -> set[str]:
+        """The ids of the run and of those that joined it."""
+        return {self._run_id, *(run.run_id for run in self._ctx.joined)}
 
     async def run(self) -> None:
         history = await self._ctx.history()
@@ -172,7 +180,10 @@ class _Turn:
         setup = await self._get_setup(history)
         request = self._build_request(setup, history)
         hooks = await self._get_hooks(history)
-        return PreparedStep(setup.step_runner.endpoint, request, setup.keys, setup.retry, setup.scope.jobs, hooks)
+        prompts = setup.surroundings.notes.prompts
+        return PreparedStep(
+            setup.step_runner.endpoint, request, setup.keys, setup.retry, setup.scope.jobs, hooks, prompts
+        )
 
     async def _run_calls(self, step: Step, history: list[Message]) -> None:
         setup = await self._get_setup(history)
@@ -195,6 +206,11 @@ class _Turn:
             await hooks.submit_prompts(history)
         if setup.mcp is not None:
             await setup.mcp.update()
+        if self._ctx.run.kind == "prompt" and not setup.step_runner.endpoint.info.is_tiny:
+            assert self._judge is not None
+            notes = setup.surroundings.notes
+            expander = PromptExpander(notes, setup.scope, self._judge, setup.tool_runner)
+            await expander.expand(history, self._run_ids)
         if is_nearly_full(history, setup.step_runner.endpoint.info, setup.scope.config.agent):
             with contextlib.suppress(SummaryRefused):  # there may be room for another step
                 await self._summarize(history, "full")
@@ -310,6 +326,10 @@ class _Turn:
             config = await asyncio.to_thread(deps.configure, ctx.directory, env)
             # Commands that print an API key or download a model must not be found in the workspace.
             outside = await asyncio.to_thread(with_safe_path, env, ctx.directory)
+            library = self._library = await asyncio.to_thread(self._read_library, env, config)
+            ctx.publish_skills(library.state)
+            if ctx.run.model is None and (model := find_model(ctx.run, library)) is not None:
+                ctx.model = model
             keys = TurnApiKeys(ctx, deps.selector, deps.credentials, outside, config)
             models = TurnModels(deps, ctx, outside, config)
             limits = RunLimits(ctx, config, deps.cost_questions)
@@ -325,6 +345,9 @@ class _Turn:
                 hooks=await asyncio.to_thread(self._create_hooks, config),
             )
         return self._base
+
+    def _read_library(self, env: Mapping[str, str], config: Config) -> Library:
+        return self._deps.libraries.read(self._ctx.directory, env, config)
 
     async def _build_setup(self, history: list[Message]) -> _TurnSetup:
         deps, ctx = self._deps, self._ctx
@@ -343,12 +366,17 @@ class _Turn:
         scope.find_search_key = lambda: find_search_key(deps.credentials, base.config.search, base.env)
         scope.max_result_chars = min(max_result_chars(endpoint.info), MAX_CHARS)  # also bounds instruction files
         # The same after a change of model: it knows what the user has allowed meanwhile.
+        scope.library = self._library
         judge = self._judge = self._judge or await _create_judge(ctx, scope)
+        judge.skill_directories = [skill.origin.directory for skill in self._library.skills.values()]
+        judge.grant(list_active_rules(history, self._run_ids, self._library))
         mode = TurnMode(ctx, scope, judge, base.limits, self._load_config)
         self._told_mode = await mode.follow()
         base.limits.check_price(endpoint)  # mode `auto` may have read a limit
         tools = self._select_tools(endpoint.info, can_search=base.config.search.provider is not None)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
+        if not surroundings.has_skills:
+            tools = [tool for tool in tools if tool.name != "skill"]
         await base.models.report_other_effort(endpoint, has_tools=bool(tools))
         if base.hooks is not None:
             base.hooks.model, base.hooks.notes = endpoint.name, surroundings.notes
@@ -357,7 +385,7 @@ class _Turn:
         return _TurnSetup(
             system=self._build_system(surroundings, endpoint.info, has_tools=bool(tools)),
             surroundings=surroundings,
-            tools=[describe_tool(tool) for tool in tools],
+            tools=describe_tools(tools, surroundings.agents),
             scope=scope,
             mode=mode,
             tool_runner=ToolRunner(ctx, scope, by_name, judge, mode, base.hooks, mcp),
@@ -373,7 +401,9 @@ class _Turn:
         if not info.tools or info.is_tiny:
             return ()
         run = self._ctx.run
-        return select_tools(run.kind, run.permissions, self._deps.tools, can_search=can_search)
+        return select_tools(
+            run.kind, run.permissions, self._deps.tools, can_search=can_search, names=self._ctx.options.tools
+        )
 
     async def _open_mcp(self, config: Config, info: ModelInfo) -> SessionTools | None:
         """Sub-agents only read, which no server can promise: they get no tools of MCP servers."""
@@ -399,14 +429,16 @@ class _Turn:
             scratch=scope.scratch,
             permissions=permissions,
             max_bytes=scope.max_result_chars,
+            skills=list_skills(scope.library) if any(tool.name == "skill" for tool in tools) else (),
+            agents=list_agents(scope.library) if any(tool.name == "agent" for tool in tools) else (),
         )
         is_new = not any(message.role == "assistant" for message in history)
         return await SessionSurroundings.load(ctx, current, scope.env, is_new=is_new)
 
     async def _describe_permissions(self, scope: TurnScope, judge: Judge, tools: Sequence[Tool]) -> str:
-        """Return what the model is told about permissions; nothing without tools, and to a sub-agent."""
+        """Return what the model is told about permissions: nothing without tools, or to a reading sub-agent."""
         run = self._ctx.run
-        if not tools or run.kind == "agent":
+        if not tools or (run.kind == "agent" and all(tool.is_read_only for tool in tools)):
             return ""
         names = [tool.name for tool in tools]
         text = await asyncio.to_thread(
@@ -424,7 +456,7 @@ class _Turn:
             own=ctx.options.system,
             output_schema=self._schema and self._schema.text,
         )
-        return build_system_prompt(role, surroundings.first)
+        return build_system_prompt(role, surroundings.first, max_catalog_chars(info))
 
 
 _CUT_OFF_ANSWER: dict[FinishReason, str] = {

@@ -25,6 +25,7 @@ from kedge.models.providers import SEARCH_PROVIDERS
 from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
 from kedge.protocol.messages import Message
+from kedge.skills.library import LibraryReader
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 from kedge.tools.process.command import WorkspaceJobs
@@ -39,6 +40,7 @@ class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     tools: Sequence[Tool]
     jobs: WorkspaceJobs
+    libraries: LibraryReader
     retry: RetryPolicy
     today: Callable[[], date]
     titles: Titles

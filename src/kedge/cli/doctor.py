@@ -63,5 +63,6 @@ def _find_all(options: Options) -> Iterator[Finding]:
     if not any(is_ok is False for is_ok, _ in findings):
         yield from checks.check_model(location.data_dir, directory, is_offline=options.has("offline"))
         yield from checks.check_sandbox(directory)
+        yield from checks.check_skills(directory)
     yield from checks.check_programs()
     yield from checks.check_terminal()

@@ -75,6 +75,12 @@ def check_model(data_dir: str, directory: str, *, is_offline: bool) -> Iterator[
     yield from read_findings("kedge.models.selection.diagnosis", *args, timeout_s=MODEL_TIMEOUT_S, subject="the model")
 
 
+def check_skills(directory: str) -> Iterator[Finding]:
+    """Skills, custom commands and sub-agents, and the files of them that are not used."""
+    subject = "skills, commands and sub-agents"
+    yield from read_findings("kedge.skills.listing", directory, timeout_s=SANDBOX_TIMEOUT_S, subject=subject)
+
+
 def check_sandbox(directory: str) -> Iterator[Finding]:
     """The sandbox for commands of a run from this shell, tried in a child process."""
     try:

@@ -116,6 +116,10 @@ class AgentConfig(_Table, frozen=True, kw_only=True):
             extra=ANYONE,
         ),
     ] = 3.0
+    writers: Annotated[
+        tuple[str, ...],
+        Meta(description='custom agents that may change files and run commands, by name; `["*"]`: all of them'),
+    ] = ()
     titles: Annotated[bool, Meta(description="let the small model write session titles", extra=ANYONE)] = True
     context_files: Annotated[
         tuple[str, ...],
@@ -390,6 +394,10 @@ class Config(_Table, frozen=True, kw_only=True):
     catalog: Annotated[CatalogConfig, Meta(description="the catalog of known models")] = CatalogConfig()
     files: Annotated[FilesConfig, Meta(description="file versions stored for undo")] = FilesConfig()
     tui: Annotated[TuiConfig, Meta(description="the terminal interface")] = TuiConfig()
+    plugins: Annotated[
+        tuple[str, ...],
+        Meta(description="directories in plugin layout, with skills, commands and agents: absolute, or from ~/ on"),
+    ] = ()
     trusted: Annotated[
         tuple[str, ...],
         Meta(description="directories whose kedge.toml may run commands, name servers and grant permissions"),

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from itertools import compress
 
 from kedge.feed.open_items import OpenItems
-from kedge.protocol.events import LiveType, encode, frame
+from kedge.protocol.events import LiveType, SkillsChanged, encode, frame
 from kedge.protocol.messages import Delta
 from kedge.store.port import Committed, WorkspaceState
 
@@ -135,6 +135,7 @@ class Feed:
         self.cursors: set[Cursor] = set()
         self._waiters: set[asyncio.Future[None]] = set()
         self._pause_until = 0.0
+        self._skills_state: str | None = None
         self._next_wake: asyncio.TimerHandle | None = None
 
     @property
@@ -164,6 +165,12 @@ class Feed:
         """Add an event that is not in the log. It belongs to no session."""
         self.ring.push(frame(type, "updated", encode(payload)), "")
         self.wake()
+
+    def publish_skills(self, state: str) -> None:
+        """Publish `skills_event` if the state of the workspace's skills differs from that of the last call."""
+        if self._skills_state not in (None, state):
+            self.publish_live("skills_event", SkillsChanged(self.workspace_id))
+        self._skills_state = state
 
     def wake(self) -> None:
         if self._next_wake is not None:

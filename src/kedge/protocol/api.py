@@ -175,22 +175,6 @@ class Files(msgspec.Struct, frozen=True):
     cut: bool
 
 
-CommandSource = Literal["user", "workspace"]
-
-
-class UserCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt with a name; `$ARGUMENTS` in its text stands for the words after the name."""
-
-    name: str
-    description: str
-    source: CommandSource
-    text: str
-
-
-class UserCommands(msgspec.Struct, frozen=True):
-    commands: list[UserCommand]
-
-
 class EventsQuery(msgspec.Struct, frozen=True):
     after: Seq | None = None
     log_id: str | None = None

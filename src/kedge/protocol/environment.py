@@ -1,7 +1,8 @@
 """The caller's environment in a header, for requests without a body: names of variables, and no secrets.
 
 `Kedge-Environment: OPENAI_API_KEY&OPENAI_BASE_URL=http%3A%2F%2Fh%2Fv1`. Values are sent only for variables that name a
-model, its address or the home. API keys have no value here, so that none gets into a header, a log or a trace (P16).
+model, its address, the home or the directory of the configuration. API keys have no value here, so that none gets into
+a header, a log or a trace (P16).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from urllib.parse import parse_qsl, quote
 
 HEADER = "Kedge-Environment"
 WITHHELD = "withheld"  # the value of a variable whose value was not sent
-_SHOWN = ("HOME",)
+_SHOWN = ("HOME", "XDG_CONFIG_HOME")
 _SHOWN_ENDS = ("_URL", "_ENDPOINT", "_HOST")
 _SHOWN_START = "KEDGE_"
 _SECRET_ENDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")

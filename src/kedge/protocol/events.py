@@ -61,8 +61,14 @@ class ConfigChanged(msgspec.Struct, frozen=True):
     workspace_id: str
 
 
+class SkillsChanged(msgspec.Struct, frozen=True):
+    """The payload of `skills_event`: skills, commands or agents of the workspace changed on disk."""
+
+    workspace_id: str
+
+
 class ExtensionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of `lsp_event` and `skills_event`: the state of one named server or skill."""
+    """The payload of `lsp_event`: the state of one named server."""
 
     name: str
     state: str
@@ -103,6 +109,7 @@ Payload = (
     | Delta
     | ExtensionState
     | McpEvent
+    | SkillsChanged
 )
 
 CONTROL_TYPES: dict[str, type[Control]] = {
@@ -126,7 +133,7 @@ PAYLOAD_TYPES: dict[str, Any] = {
     "message_delta": Delta,
     "mcp_event": McpEvent,
     "lsp_event": ExtensionState,
-    "skills_event": ExtensionState,
+    "skills_event": SkillsChanged,
 }
 
 

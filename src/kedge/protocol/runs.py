@@ -53,6 +53,7 @@ Model = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MODEL}$"})
 FileName = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_FILE_NAME_CHARS})]
 MimeType = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MIME_TYPE}$"})]
 Rule = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_RULE_CHARS})]
+ToolNames = Annotated[tuple[str, ...], msgspec.Meta(max_length=200)]
 Rules = Annotated[tuple[Rule, ...], msgspec.Meta(extra_json_schema={"maxItems": MAX_RULES})]
 
 OPEN_STATES: tuple[RunState, ...] = ("queued", "running")
@@ -79,6 +80,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow: Rules = ()
     deny: Rules = ()
     effort: Effort | None = None  # reasoning effort
+    tools: ToolNames | None = None  # only these are offered
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ _TOOL_ALIASES = {
         "todos": "todowrite writetodos updatetodos",
         "question": "askuserquestion askuser askquestion",
         "agent": "task subagent dispatchagent",
+        "skill": "useskill loadskill activateskill readskill",
     }.items()
     for alias in aliases.split()
 }
@@ -85,7 +86,8 @@ _PARAM_NAMES: dict[str, dict[str, str]] = {
     "web_search": {"query": "q searchquery searchterm", "max_results": "numresults count limit"},
     "download": {"url": "uri link", "path": "filepath file filename output destination"},
     "todos": {"todos": "items tasks todolist"},
-    "agent": {"prompt": "task instructions", "title": "description"},
+    "agent": {"prompt": "task instructions", "title": "description", "agent": "subagenttype agenttype agentname"},
+    "skill": {"name": "skill skillname command", "arguments": "args"},
 }
 _PARAM_ALIASES = {
     where: {alias: name for name, aliases in names.items() for alias in (name.replace("_", ""), *aliases.split())}

@@ -42,6 +42,7 @@ _ROWS = (
     ToolFacts("question", "conversation"),
     ToolFacts("agent", "nothing", for_sub_agents=False),
     ToolFacts("web_search", "nothing", "text"),
+    ToolFacts("skill", "conversation", for_sub_agents=False),  # offered only where there are skills
 )
 
 BUILT_IN_TOOLS = {facts.name: facts for facts in _ROWS}

@@ -35,6 +35,7 @@ from kedge.protocol.sessions import (
     SessionStatus,
     Workspace,
 )
+from kedge.protocol.skills import SkillList, UserCommands
 from kedge.server.handlers import config, mcp, requests, runs, server, sessions, workspaces
 from kedge.server.http import Route
 
@@ -68,7 +69,8 @@ ROUTES = (
         media_type="text/event-stream; charset=utf-8",
     ),
     Route("GET", W + "/files", workspaces.find_files, api.Files, query=api.FilesQuery),
-    Route("GET", W + "/commands", workspaces.list_commands, api.UserCommands),
+    Route("GET", W + "/commands", workspaces.list_commands, UserCommands),
+    Route("GET", W + "/skills", workspaces.list_skills, SkillList),
     Route("GET", W + "/log", workspaces.read_log, api.LogAnswer, query=api.LogQuery),
     Route("GET", W + "/sessions", sessions.list_sessions, api.Sessions, query=api.SessionsQuery),
     Route("POST", W + "/sessions", sessions.create_session, Session, body=api.SessionBody),

@@ -173,6 +173,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     prompts: list[Message]  # the newest messages of the user, without the content of attachments; oldest first
     left_out: int  # how many older ones there are
     todos: ToolResult | None  # the last todo list
+    skills: list[str]  # names of those that the model loaded, the last one first
 
 
 class Store(Protocol):

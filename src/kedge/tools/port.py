@@ -20,6 +20,7 @@ from kedge.config.schema import Config
 from kedge.protocol.messages import Image
 from kedge.protocol.requests import Answer
 from kedge.protocol.tools import ToolFacts
+from kedge.skills.library import Library
 from kedge.tools.errors import ToolError
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class ToolScope(Protocol):
     @property
     def sandbox(self) -> Sandbox: ...
     @property
+    def library(self) -> Library: ...  # skills and agents
+    @property
     def session_id(self) -> str: ...
     @property
     def run_id(self) -> str: ...
@@ -122,7 +125,9 @@ class ToolContext(ToolScope, Protocol):
     ) -> AbstractAsyncContextManager[None]: ...  # surrounds the change of a file; stores the old version first
     async def find_search_key(self) -> str | None: ...  # of the configured search service; raises ToolError
     async def add_cost(self, dollars: float) -> None: ...  # of a service that the call used
-    async def delegate(self, prompt: str, title: str) -> str: ...  # a sub-agent's answer; raises ToolError
+    async def run_command(self, line: str) -> str: ...  # the output of one of `list_commands`, or why it was not run
+    # The answer of a sub-agent: one of the library, or the general one. Raises ToolError.
+    async def delegate(self, prompt: str, title: str, agent: str = "") -> str: ...
     @property
     def is_attended(self) -> bool: ...  # whether a person can answer questions
     async def ask(self, questions: list[dict[str, Any]]) -> Answer: ...  # while the call runs; durable (P14)
@@ -137,6 +142,8 @@ class ToolContext(ToolScope, Protocol):
 Run = Callable[[ToolContext, Any], Awaitable[Output]]
 ListAccess = Callable[[ToolScope, Any], Awaitable[Sequence[Access]]]
 ListQuestions = Callable[[Any], list[dict[str, Any]]]
+ListRules = Callable[[ToolScope, Any], Sequence[str]]
+ListCommands = Callable[[ToolScope, Any], Awaitable[Sequence[str]]]
 
 
 class JsonParams(msgspec.Struct, frozen=True):
@@ -155,6 +162,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     list_questions: ListQuestions | None = None  # for a person, asked before the call starts; may raise ToolError
     text: str | None = None
     input_schema: dict[str, Any] | None = None
+    list_commands: ListCommands | None = None  # that the call runs; permission is asked for each before it starts
+    list_rules: ListRules | None = None  # permission rules that hold from this call on, until the turn ends
 
     @property
     def name(self) -> str:

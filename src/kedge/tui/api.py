@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kedge.client import AsyncClient
-    from kedge.protocol.api import ConfigAnswer, CredentialList, Offered, StoredCredential, UserCommand
+    from kedge.protocol.api import ConfigAnswer, CredentialList, Offered, StoredCredential
     from kedge.protocol.messages import Message
     from kedge.protocol.requests import PermissionAction
     from kedge.protocol.runs import Attachment, Mode, OnBusy
     from kedge.protocol.sessions import ListedSession, Session
+    from kedge.protocol.skills import SkillList, UserCommand
 
 T = TypeVar("T")
 SUBMIT_S = 15.0  # then the text goes back into the editor
@@ -216,9 +217,14 @@ class Api:
         return (await self.call("GET", f"/files{build_query(q=search, limit=20)}", type=Files)).files
 
     async def user_commands(self) -> list[UserCommand]:
-        from kedge.protocol.api import UserCommands
+        from kedge.protocol.skills import UserCommands
 
         return (await self.call("GET", "/commands", type=UserCommands)).commands
+
+    async def skills(self) -> SkillList:
+        from kedge.protocol.skills import SkillList
+
+        return await self.call("GET", "/skills", type=SkillList)
 
     async def _post_run(self, path: str, body: dict[str, Any]) -> Receipt:
         from kedge.client.async_client import convert_answer

@@ -21,8 +21,8 @@ from kedge.tui.editor.draft import Draft
 from kedge.tui.state.blocks import Block, CallBlock
 
 if TYPE_CHECKING:
-    from kedge.protocol.api import CommandSource, UserCommand
     from kedge.protocol.runs import Run
+    from kedge.protocol.skills import CommandSource, UserCommand
     from kedge.tui.dialogs.queue import QueueDialog
     from kedge.tui.port import Chat
 
@@ -72,6 +72,7 @@ class Commands:
             Command(
                 "review", "Review uncommitted changes, or the branch against BASE (mode plan)", self._review, "[BASE]"
             ),
+            Command("skills", "Skills and sub-agents, and their files that are not used", self._skills),
             Command("compact", "Summarize the conversation to free context", self._compact),
             Command("context", "Context usage", self._context),
             Command("cost", "Tokens and cost of this session", self._cost),
@@ -103,22 +104,24 @@ class Commands:
         """Replace the custom commands. One of the user's wins over a built-in one; one of the repository never does."""
         self.all, self.unused = dict(self._built_in), []
         for each in sorted(found, key=lambda each: each.source != "user"):
-            about, run = visible_line(each.description), partial(self._send_prompt, each.text)
+            about, run = visible_line(each.description), partial(self._send, each.name)
             is_taken = each.name in self.all or each.name in ALIASES
             if each.source == "workspace":
                 about = f"{UNUSED if is_taken else FROM_REPOSITORY}{about}"
             elif is_taken:
                 about = f"{OWN}{about}"
-            command = Command(each.name, about, run, "[ARGUMENTS]", source=each.source)
+            command = Command(
+                each.name, about, run, visible_line(each.argument_hint) or "[ARGUMENTS]", source=each.source
+            )
             if is_taken and each.source == "workspace":
                 self.unused.append(command)
             else:
                 self.all[each.name] = command
         self._screen.editor.set_commands(self.names())
 
-    def _send_prompt(self, text: str, arguments: str) -> None:
-        filled = text.replace("$ARGUMENTS", arguments) if "$ARGUMENTS" in text else f"{text}\n\n{arguments}".strip()
-        self._screen.send(Draft(filled))
+    def _send(self, name: str, arguments: str) -> None:
+        """Send the prompt that names a skill or custom command; the server fills in its text."""
+        self._screen.send(Draft(f"/{name} {arguments}".strip()))
 
     def names(self) -> list[tuple[str, str]]:
         """Return names and descriptions, for completion."""
@@ -127,11 +130,26 @@ class Commands:
     def run(self, line: str) -> None:
         """Run `/name arguments`."""
         name, _, arguments = line.removeprefix("/").partition(" ")
-        command = self.all.get(name) or self.all.get(ALIASES.get(name, ""))
-        if command is None:
-            self._screen.hint(f"Unknown command /{name}. {self._suggest(name)}See /help.")
+        if (command := self._find(name)) is not None:
+            command.run(arguments.strip())
+        else:
+            self._screen.run_worker(self._run_new(name, arguments.strip()), group="command")
+
+    def _find(self, name: str) -> Command | None:
+        return self.all.get(name) or self.all.get(ALIASES.get(name, ""))
+
+    async def _run_new(self, name: str, arguments: str) -> None:
+        """Run a command whose file may be new: read the list again before it is called unknown."""
+        try:
+            self.set_custom(await self._screen.api.user_commands())
+        except ClientError as error:
+            self._screen.editor.put_back(f"/{name} {arguments}".strip())
+            self._screen.hint(str(error))
             return
-        command.run(arguments.strip())
+        if (command := self._find(name)) is not None:
+            command.run(arguments)
+        else:
+            self._screen.hint(f"Unknown command /{name}. {self._suggest(name)}See /help.")
 
     def run_built_in(self, name: str) -> None:
         """Run the command that a key stands for, also if the user has a command of that name."""
@@ -234,6 +252,23 @@ class Commands:
         from kedge.tui.task_prompts import make_review_prompt
 
         self._screen.send(Draft(make_review_prompt(base)), mode="plan")
+
+    def _skills(self, _: str) -> None:
+        async def show() -> None:
+            from kedge.tui.dialogs.skills import SkillsDialog
+
+            try:
+                listed = await self._screen.api.skills()
+            except ClientError as error:
+                self._screen.hint(str(error))
+                return
+            self._screen.interface.push_screen(SkillsDialog(listed), take_choice)
+
+        def take_choice(name: str | None) -> None:
+            if name is not None:
+                self._screen.editor.put_back(f"/{name} ")
+
+        self._screen.run_worker(show(), group="command")
 
     def _compact(self, _: str) -> None:
         from kedge.client.environment import new_run_id

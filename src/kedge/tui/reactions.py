@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from kedge.protocol.events import AgentEvent, ConfigChanged
+from kedge.protocol.events import AgentEvent, ConfigChanged, SkillsChanged
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.tui import formats, terminal
 from kedge.tui.state.workspace import (
@@ -42,7 +42,7 @@ def react(app: Interface, change: StateChange) -> None:
         case SessionRewound(session_id):
             app.read(read_session, session_id)
             app.read(read_surroundings, session_id)
-        case ConfigChanged():
+        case ConfigChanged() | SkillsChanged():
             app.reload_settings()
         case ModelChanged(session_id):
             if session_id == shown:

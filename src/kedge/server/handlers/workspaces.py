@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,12 +14,15 @@ from kedge.protocol.api import (
     FilesQuery,
     LogAnswer,
     LogQuery,
-    UserCommands,
     WorkspaceBody,
     Workspaces,
 )
+from kedge.protocol.environment import decode_environment
 from kedge.protocol.errors import Invalid
 from kedge.server.http import Request, Response, StreamResponse
+
+if TYPE_CHECKING:
+    from kedge.skills.library import Library
 
 
 async def list_workspaces(request: Request) -> Response:
@@ -71,10 +74,29 @@ async def find_files(request: Request) -> Response:
 
 
 async def list_commands(request: Request) -> Response:
-    """List user-defined commands."""
-    from kedge.agent.context_files import list_user_commands
+    """List what a prompt can begin with as `/name`: custom commands and skills."""
+    from kedge.skills.listing import list_commands
 
-    return Response(UserCommands(await asyncio.to_thread(list_user_commands, request.directory)))
+    return Response(list_commands(await _read_library(request)))
+
+
+async def list_skills(request: Request) -> Response:
+    """List skills and sub-agents, and the files that cannot be used."""
+    from kedge.skills.listing import list_skills
+
+    library, config = (
+        await _read_library(request),
+        await request.context.configs.load(
+            request.workspace_id, str(request.directory), decode_environment(request.headers)
+        ),
+    )
+    return Response(list_skills(library, config.config.agent.writers))
+
+
+async def _read_library(request: Request) -> Library:
+    library = await request.context.agent.library(request.directory, decode_environment(request.headers))
+    request.engine.feed(request.workspace_id).publish_skills(library.state)
+    return library
 
 
 async def read_log(request: Request) -> Response:

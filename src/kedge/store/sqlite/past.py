@@ -12,6 +12,7 @@ from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of, parts
 
 MAX_PROMPTS = 200  # more would not fit into a summary
 MAX_TODO_LISTS = 10  # to search for one that is no error
+MAX_SKILLS = 20  # loaded in a session
 MAX_SUMMARIES = 10  # of a run
 
 
@@ -28,7 +29,17 @@ def read_past(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Pas
     )
     results = (part for row in lists for part in decode_parts(parts_of(db, row["id"])) if isinstance(part, ToolResult))
     todos = next((result for result in results if not result.is_error), None)
-    return Past(prompts=prompts, left_out=count - len(prompts), todos=todos)
+    loaded = db.execute(
+        f"SELECT id {where} AND role = 'tool' AND call_name = 'skill' ORDER BY seq DESC LIMIT ?",
+        (session_id, workspace_id, MAX_SKILLS),
+    )
+    skills = (
+        str(part.metadata["skill"])
+        for row in loaded
+        for part in decode_parts(parts_of(db, row["id"]))
+        if isinstance(part, ToolResult) and part.metadata is not None and "skill" in part.metadata
+    )
+    return Past(prompts=prompts, left_out=count - len(prompts), todos=todos, skills=list(dict.fromkeys(skills)))
 
 
 def read_summarized(db: sqlite3.Connection, workspace_id: str, run_id: str) -> list[list[Message]]:

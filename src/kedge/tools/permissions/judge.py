@@ -17,7 +17,7 @@ from kedge.config.schema import PermissionsConfig
 from kedge.protocol.runs import Mode, Permissions, RunOptions
 from kedge.tools.permissions.check import check_command, only_reads
 from kedge.tools.permissions.context import Programs, Shell
-from kedge.tools.permissions.paths import Roots
+from kedge.tools.permissions.paths import Roots, is_secret
 from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Deny, Policy, Verdict
 from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Access
@@ -57,6 +57,7 @@ class Judge:
         self.deny = [self._parse(rule) for rule in (*config.deny, *options.deny)]
         self.allow = [self._parse(rule) for rule in (*config.allow, *options.allow)]
         self.grants: list[Rule] = []  # what the user allowed for the session
+        self.skill_directories: Sequence[str] = ()  # resolved; their files may be read without asking
         self.uses_sandbox = config.unapproved == "sandbox"  # for commands that were not approved
         self._env = os.environ if env is None else env
         self.grant(grants)
@@ -131,7 +132,13 @@ class Judge:
             return check_command(
                 policy, access.subject, self._start(access), self._shell(access), unsandboxed=access.unsandboxed
             )
-        return _make_decision(_check(policy, access), access)
+        decision = _make_decision(_check(policy, access), access)
+        if isinstance(decision, Ask) and access.kind == "read" and self._is_of_skill(access.subject):
+            return Allow(why="it belongs to a skill")
+        return decision
+
+    def _is_of_skill(self, path: str) -> bool:
+        return not is_secret(path) and any(Path(path).is_relative_to(each) for each in self.skill_directories)
 
     def _shell(self, access: Access) -> Shell:
         has_sandbox = access.can_sandbox and (self.uses_sandbox or self.mode == "plan")

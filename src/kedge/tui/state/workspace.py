@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from kedge.protocol.events import AgentEvent, Change, ConfigChanged, Event, FileChange
+from kedge.protocol.events import AgentEvent, Change, ConfigChanged, Event, FileChange, SkillsChanged
 from kedge.protocol.messages import Delta, MessageOf, finish_of
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
@@ -57,6 +57,7 @@ StateChange = (
     | RunEnded
     | Request
     | ConfigChanged
+    | SkillsChanged
     | AgentEvent
 )
 
@@ -217,7 +218,7 @@ class WorkspaceState:
                 for session_id in self._lineage(change.session_id):
                     if state := self.open_sessions.get(session_id):
                         state.files[change.path] = change
-            case ConfigChanged() as changed:
+            case (ConfigChanged() | SkillsChanged()) as changed:
                 self._on_change(changed)
             case _:
                 pass
