@@ -296,7 +296,7 @@ async def test_odd_output_harms_nothing(driver: Driver, odd: Odd, name: str, is_
     result = await result_of(driver, session)
     assert result.is_error == is_error
     if name == "garbage":
-        (server,) = (await (await driver.agent.mcp()).describe(*place_of(driver))).servers
+        (server,) = (await (await driver.agent.mcp()).service.describe(*place_of(driver))).servers
         assert server.skipped_lines == 2
     if name == "big":
         assert len(result.content) < 300_000
@@ -352,7 +352,7 @@ async def test_progress_is_live_output(driver: Driver, odd: Odd) -> None:
 
 async def test_states_are_told_and_listed_and_a_server_can_be_restarted(driver: Driver, odd: Odd) -> None:
     use(driver, odd=odd.config(), off=odd.config(enabled=False), bad=McpServerConfig(command="no-such-program"))
-    service, place = await driver.agent.mcp(), place_of(driver)
+    service, place = (await driver.agent.mcp()).service, place_of(driver)
     states = {server.name: server.state for server in (await service.describe(*place)).servers}
     assert states == {"odd": "idle", "off": "disabled", "bad": "idle"}
     assert odd.requests == []  # reading starts none

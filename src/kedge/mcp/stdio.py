@@ -39,7 +39,6 @@ MAX_UNASKED = 20_000
 UNASKED_S = 10.0
 PROBE_S = 10.0
 EXIT_S = 2.0  # after its input was closed
-FORGET_S = 2.0  # if the store has no time for it
 _NEVER_CANCELED = frozenset({"initialize", "server/discover"})
 
 
@@ -169,9 +168,7 @@ class StdioTransport(asyncio.SubprocessProtocol):
             elif survivors := await self.process.end():
                 log.warning("an MCP server cannot be ended: %s", ", ".join(survivors))
             else:
-                with contextlib.suppress(TimeoutError):  # a record of a group that is gone harms nothing
-                    async with asyncio.timeout(FORGET_S):
-                        await self.process.forget()
+                await self.process.forget()
         finally:
             self._child.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections import defaultdict
 from typing import NamedTuple
@@ -12,6 +14,8 @@ from kedge.engine.processes import cgroups, process_groups
 from kedge.store.port import ProcessRecord, Store
 
 log = logging.getLogger(__name__)
+
+FORGET_S = 2.0  # for removing the record of a group that is gone, if the store has trouble
 
 
 class _Job(NamedTuple):
@@ -104,7 +108,9 @@ class WorkspaceProcess:
     async def forget(self) -> None:
         self._registry.discard(self._record)
         cgroups.remove(self.mark)
-        await retry_store(lambda: self._registry.store.forget_process(self._record))
+        with contextlib.suppress(TimeoutError):  # the record of a group that is gone harms nothing
+            async with asyncio.timeout(FORGET_S):
+                await retry_store(lambda: self._registry.store.forget_process(self._record))
 
 
 class ProcessGroup:
