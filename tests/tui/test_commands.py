@@ -110,7 +110,7 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: 
 
 async def test_modes_change_by_key_and_by_name(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as ui:
-        for mode in ("auto-edit", "auto", "yolo", "plan", "ask"):
+        for mode in ("auto-edit", "yolo", "plan", "ask"):  # auto needs a limit on cost
             await ui.press("shift+tab")
             await ui.shows(f"  {mode}  openai")
         await ui.submit("/mode plan")

@@ -52,7 +52,7 @@ async def play(
     sent: list[str] = []
     directory = tmp_path / ("burst" if is_burst else "single")
 
-    def send(draft: Draft) -> None:
+    def send(draft: Draft, **_: object) -> None:
         sent.append(draft.text)
         app.chat.editor.confirm_sent(draft)
 

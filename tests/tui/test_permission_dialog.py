@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from kedge.files.diffs import diff
 from kedge.protocol.requests import PermissionRequest
 from kedge.tui import app as app_module
-from kedge.tui.dialogs import permission
+from kedge.tui.dialogs import docked
 from kedge.tui.dialogs.permission import DESCRIPTION_LABEL, OMISSION_LABEL, REASON_LABEL, PermissionDialog
 from tests.e2e.home import Home
 from tests.tui.test_terminal import EDITOR, MODEL, allow, kedge, submit
@@ -65,7 +65,7 @@ def count_hidden(line: str) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permission, "HOLD_S", 0.0)
+    monkeypatch.setattr(docked, "HOLD_S", 0.0)
 
 
 @pytest.mark.parametrize(

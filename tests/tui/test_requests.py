@@ -10,7 +10,7 @@ import pytest
 
 from kedge.client import AsyncClient
 from kedge.protocol.messages import ToolResult
-from kedge.tui.dialogs import dialog, permission
+from kedge.tui.dialogs import dialog, docked, permission
 from kedge.tui.dialogs.requests import FilledIn, QuestionDialog
 from tests.e2e.home import Home
 from tests.tui.ui_driver import UiDriver, kedge
@@ -20,7 +20,7 @@ from tests.tui.ui_driver import UiDriver, kedge
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dialogs are seen by now; the one test of haste says otherwise."""
     monkeypatch.setattr(dialog, "QUIET_S", 0.0)
-    monkeypatch.setattr(permission, "HOLD_S", 0.0)
+    monkeypatch.setattr(docked, "HOLD_S", 0.0)
 
 
 def bash(models_home: Home, name: str, *commands: str) -> str:
@@ -95,7 +95,7 @@ async def test_always_allow_writes_the_rule_that_is_shown(served: Home, tmp_path
 async def test_a_word_that_was_typed_leaves_no_choice_selected(
     served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(permission, "HOLD_S", 600.0)  # also a slow machine types a word
+    monkeypatch.setattr(docked, "HOLD_S", 600.0)  # also a slow machine types a word
     async with kedge(tmp_path) as ui:
         await ask(ui, bash(served, "typed into", "touch typed"))
         dialog = ui.app.screen.query_one(permission.PermissionDialog)
@@ -161,7 +161,7 @@ async def test_text_never_answers_and_no_letter_is_lost(
         assert not (tmp_path / "hasty").exists()
         await ui.press("f2")
         assert ui.dialog("PermissionDialog")
-        monkeypatch.setattr(permission, "HOLD_S", 1000.0)
+        monkeypatch.setattr(docked, "HOLD_S", 1000.0)
         await ui.press(*" days")  # typed on without a pause: text, though d and a and s are keys
         assert ui.app.chat.editor.text == "then please add testsdays"
         assert not ui.dialog("PermissionDialog")

@@ -175,6 +175,12 @@ def _describe_asking(elsewhere: Elsewhere) -> str:
     return f"● {who} you ({elsewhere.answer_key})"
 
 
+def _describe_running_mode(mode: Mode, session: SessionState | None) -> str:
+    """The mode of the running turn, if it is another one than that of the next prompt."""
+    running = session.active.mode if session is not None and session.active is not None else None
+    return "" if running in (None, mode) else f" (running: {running})"
+
+
 class StatusLine(Horizontal):
     """Mode, model, directory and branch; context, tokens and cost."""
 
@@ -194,6 +200,7 @@ class StatusLine(Horizontal):
     ) -> None:
         left = Content.assemble(
             (mode, f"bold {_MODES[mode]}"),
+            (_describe_running_mode(mode, session), "$foreground-muted"),
             ("  ", ""),
             (model or "no model", "$text"),
             ("  ", ""),

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from textual.theme import Theme
     from textual.widget import Widget
 
-    from kedge.protocol.runs import Mode, OnBusy
+    from kedge.protocol.runs import Mode, OnBusy, Run
     from kedge.tui.api import Api
     from kedge.tui.chat.transcript import Transcript
     from kedge.tui.editor.draft import Draft
     from kedge.tui.editor.editor import PromptEditor
+    from kedge.tui.requests import RequestDialogs
     from kedge.tui.settings import Launch, Settings
     from kedge.tui.state.session import SessionState
     from kedge.tui.state.workspace import RequestResolved, WorkspaceState
@@ -38,7 +39,9 @@ class Chat(Host, Protocol):
     workspace: WorkspaceState
     sync: Sync
     api: Api
-    mode: Mode
+    mode: Mode  # of the next prompt
+    is_mode_chosen: bool  # else it is the configured one
+    requests: RequestDialogs
     model: str  # for the next prompt
     window: int | None  # size of its context, in tokens
     session_id: str | None  # of the session that is shown
@@ -63,6 +66,7 @@ class Chat(Host, Protocol):
     def open_session(self, session_id: str) -> object: ...
     def send(self, draft: Draft, *, mode: Mode | None = None, on_busy: OnBusy = ...) -> None: ...
     def choose_mode(self, mode: Mode) -> None: ...
+    async def go_on(self, plan: Run, mode: Mode, remark: str) -> bool: ...
     def take_resolution(self, change: RequestResolved) -> None: ...
     def action_new_session(self) -> None: ...
     def action_next_mode(self) -> None: ...

@@ -18,7 +18,10 @@ from kedge.tui.state.session import Request
 from kedge.tui.state.workspace import RequestResolved
 
 if TYPE_CHECKING:
+    from kedge.protocol.runs import Mode, Run
+    from kedge.tui.dialogs.docked import DockedDialog
     from kedge.tui.dialogs.permission import PermissionDialog
+    from kedge.tui.dialogs.plan import PlanDialog
     from kedge.tui.dialogs.requests import FilledIn, QuestionDialog
     from kedge.tui.port import Chat
 
@@ -36,6 +39,9 @@ class RequestDialogs:
     def __init__(self, screen: Chat) -> None:
         self._screen = screen
         self.permission: PermissionDialog | None = None
+        self.plan: PlanDialog | None = None
+        self._closed_plans: set[str] = set()  # ids of their runs: closed or answered
+        self._remarks: dict[str, str] = {}  # typed about a plan, but not sent, by its run
         self._questions: QuestionDialog | None = None
         self._shown: str | None = None  # id of the request that is shown
         self._postponed: set[str] = set()
@@ -56,25 +62,53 @@ class RequestDialogs:
                 self._open(request)
                 return
 
+    def sync_plan(self, run: Run | None) -> None:
+        """Show the dialog for a plan that waits for the user's decision; None: there is none."""
+        if self.plan is not None and (run is None or run.run_id != self.plan.run_id):
+            self._remove_plan()
+        if run is None or self.docked is not None or run.run_id in self._closed_plans:
+            return
+        if len(self._screen.interface.screen_stack) > 1:
+            return
+        from kedge.tui.dialogs.plan import PlanDialog
+
+        self.plan = PlanDialog(
+            run.run_id,
+            lambda mode, remark: self._take_plan(run, mode, remark),
+            self._write,
+            has_cost_limit=self._screen.interface.settings.has_cost_limit,
+            key=self._screen.key("answer"),
+            remark=self._remarks.get(run.run_id, ""),
+        )
+        self._screen.show_request(self.plan)
+        self.offer_focus()
+
+    @property
+    def docked(self) -> DockedDialog | None:
+        """The dialog above the editor."""
+        return self.permission or self.plan
+
     def reopen(self) -> None:
         """Give the keys to the request that is shown, or back to the editor; else show postponed requests again."""
-        if self.permission is not None:
-            self._focus(is_dialog=not self.permission.is_in_use)
+        if self.docked is not None:
+            self._focus(is_dialog=not self.docked.is_in_use)
             return
         self._postponed.clear()
+        self._closed_plans.clear()
         self._is_focus_offered = True
         self._screen.draw_soon()
 
     def forget(self) -> None:
         """Close the request: another session is shown."""
+        self._remove_plan()
         self._postponed.clear()
         self._close()
 
     def postpone(self) -> bool:
-        """Postpone the permission request if it has the keys; return whether it had."""
-        if self.permission is None or not self.permission.is_in_use:
+        """Postpone the permission request, or the decision about a plan, if it has the keys; return whether it had."""
+        if self.docked is None or not self.docked.is_in_use:
             return False
-        self._take_answer(self.permission.request, None)
+        self.docked.postpone()
         return True
 
     def take_resolution(self, change: RequestResolved) -> None:
@@ -82,7 +116,8 @@ class RequestDialogs:
         session = self._screen.session
         shown = (self._screen.session_id, *(session.children if session else ()))
         if request.session_id in shown and request.id not in self._answered and change.by != "server":
-            self._screen.notify(f"Answered by {change.by}: {_describe(change.action)}")
+            by = "the new mode" if change.by == "mode" else change.by
+            self._screen.notify(f"Answered by {by}: {_describe(change.action)}")
         self._answered.discard(request.id)
         self._postponed.discard(request.id)
 
@@ -97,11 +132,11 @@ class RequestDialogs:
 
         Called when a key has had its effect, and when a request or the screen is shown.
         """
-        if self.permission is not None and not self.permission.is_in_use:
+        if self.docked is not None and not self.docked.is_in_use:
             self._screen.call_after_quiet(self._give_focus, self.last_key_at + dialogs.QUIET_S - time.monotonic())
 
     def _give_focus(self) -> None:
-        screen, dialog = self._screen, self.permission
+        screen, dialog = self._screen, self.docked
         if dialog is None or dialog.is_in_use or len(screen.interface.screen_stack) > 1:
             return
         if screen.editor.text.strip():
@@ -111,7 +146,7 @@ class RequestDialogs:
             self._focus(is_dialog=True)
 
     def _focus(self, *, is_dialog: bool) -> None:
-        self._screen.set_focus(self.permission if is_dialog and self.permission else self._screen.editor)
+        self._screen.set_focus(self.docked if is_dialog and self.docked else self._screen.editor)
 
     def _write(self, text: str) -> None:
         """Put text that was typed into the dialog into the editor, which gets the following keys, too."""
@@ -122,6 +157,7 @@ class RequestDialogs:
     # opening and closing
 
     def _open(self, request: Request) -> None:
+        self._remove_plan()
         self._shown = request.id
         if isinstance(request, QuestionRequest):
             from kedge.tui.dialogs.requests import QuestionDialog
@@ -167,6 +203,30 @@ class RequestDialogs:
         if dialog.is_in_use:
             self._focus(is_dialog=False)
         dialog.remove()
+
+    def _remove_plan(self) -> None:
+        dialog, self.plan = self.plan, None
+        if dialog is None:
+            return
+        self._is_focus_offered = False
+        self._remarks[dialog.run_id] = dialog.reason.value
+        if dialog.is_in_use:
+            self._focus(is_dialog=False)
+        dialog.remove()
+
+    def _take_plan(self, run: Run, mode: Mode | None, remark: str) -> None:
+        """Called with the mode of the next prompt; None: the user closed the dialog."""
+        self._closed_plans.add(run.run_id)
+        self._remove_plan()
+        if mode is not None:
+            self._screen.run_worker(self._go_on(run, mode, remark), group="plan")
+
+    async def _go_on(self, run: Run, mode: Mode, remark: str) -> None:
+        if not await self._screen.go_on(run, mode, remark):
+            self._closed_plans.discard(run.run_id)
+            self._screen.draw_soon()
+        elif remark:
+            self._remarks.pop(run.run_id, None)
 
     def _take_answer(self, request: Request, answer: PermissionAnswer | list[Any] | None) -> None:
         """Called with an answer; None: the user postponed the request, or `_close` closed it."""

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from kedge.client.errors import ClientError
-from kedge.protocol.runs import MODES, Mode, OnBusy, Run
+from kedge.protocol.runs import Mode, OnBusy, Run
 from kedge.protocol.text_safety import visible_line
 from kedge.tui.api import Api
 from kedge.tui.chat.transcript import Transcript
@@ -25,6 +25,7 @@ from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
+from kedge.tui.mode_switch import ModeSwitch
 from kedge.tui.panels import (
     Activity,
     ActivityInfo,
@@ -77,6 +78,7 @@ class ChatScreen(Screen[None]):
         self.commands = Commands(self)
         self.requests = RequestDialogs(self)
         self.sender = PromptSender(self)
+        self.modes = ModeSwitch(self)
         self._escaped_at = float("-inf")
         self._hint = ""
         self._quiet_timer: asyncio.TimerHandle | None = None
@@ -135,8 +137,8 @@ class ChatScreen(Screen[None]):
         self.set_class(size.width >= WIDE_COLUMNS, "-wide")
         self.set_class(size.height >= TALL_LINES, "-tall")
         self.set_class(size.height < SHORT_LINES, "-short")
-        if self.requests.permission is not None:
-            self.call_after_refresh(self.requests.permission.fit)
+        if self.requests.docked is not None:
+            self.call_after_refresh(self.requests.docked.fit)
 
     # drawing
 
@@ -161,6 +163,7 @@ class ChatScreen(Screen[None]):
         self._drawn_at = time.monotonic()
         self.draw()
         self.requests.sync(self._pending_requests)
+        self.requests.sync_plan(self._find_plan())
         self.commands.update_queue()
         self.sender.settle()
         self.interface.show_state(self.session)
@@ -168,6 +171,17 @@ class ChatScreen(Screen[None]):
     @property
     def _pending_requests(self) -> list[Request]:
         return self.workspace.requests_of(self.session_id) if self.session_id else []
+
+    def _find_plan(self) -> Run | None:
+        """Return the run whose plan waits for a decision."""
+        return self.session.find_plan(self.interface.settings.mode) if self.session else None
+
+    async def go_on(self, plan: Run, mode: Mode, remark: str) -> bool:
+        """Go on with a plan, or with planning if there is a remark; return whether the prompt was sent."""
+        if not await self.modes.confirm(mode):
+            return False
+        self.modes.use(mode)
+        return await self.sender.answer_plan(plan, mode, remark)
 
     @property
     def _asking_elsewhere(self) -> list[str]:
@@ -199,7 +213,7 @@ class ChatScreen(Screen[None]):
             self.key("answer"),
         )
         key = self.key("help")
-        self.query_one(StatusLine).draw(self.mode, model, session, self.window, directory, key, elsewhere)
+        self.query_one(StatusLine).draw(self.modes.shown, model, session, self.window, directory, key, elsewhere)
         if self.has_class("-wide"):
             self.query_one(Sidebar).draw(
                 self.workspace.title_of(self.session_id), model, session, self.window, directory, elsewhere
@@ -353,16 +367,16 @@ class ChatScreen(Screen[None]):
                 self.editor.put_back(f"!{run.prompt}" if run.kind == "shell" else run.prompt)
 
     def action_next_mode(self) -> None:
-        self.choose_mode(MODES[(MODES.index(self.mode) + 1) % len(MODES)])
+        self.modes.choose_next()
 
     def choose_mode(self, mode: Mode) -> None:
-        self.mode, self.is_mode_chosen = mode, True
-        self.draw_soon()
+        """Use a mode for the next prompts and for the turn that runs."""
+        self.modes.choose(mode)
 
     def action_answer(self) -> None:
         """Answer the request of this session, else go to another one that waits for the user."""
         session = self.session
-        if self._pending_requests:
+        if self._pending_requests or self.requests.docked is not None:
             self.requests.reopen()
         elif session is not None and session.rejected_provider is not None:
             self.interface.log_in(session.rejected_provider)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import TYPE_CHECKING
 
 from kedge.client.errors import ClientError, Refused
-from kedge.protocol.runs import Mode, OnBusy
+from kedge.protocol.runs import Mode, OnBusy, Run
 from kedge.protocol.text_safety import provisional_title
 from kedge.tui.editor.draft import Draft
 
@@ -63,6 +64,31 @@ class PromptSender:
         if on_busy != sent_on_busy and on_busy != "queue" and screen.session_id is not None:
             await self.promote(screen.session_id, run_id, on_busy)
         screen.transcript.scroll_end(animate=False)
+
+    async def answer_plan(self, plan: Run, mode: Mode, remark: str) -> bool:
+        """Send the prompt that follows a plan; return whether one was sent. All clients give it the same run id."""
+        from kedge.tui.dialogs.plan import GO_ON_PROMPT
+
+        screen, session = self._screen, self._screen.session
+        # What was undone does not count: after an undo the same plan can be answered again.
+        undone = len(session.undone_runs) if session else 0
+        digest = hashlib.sha256(f"{plan.session_id}/{plan.run_id}/{undone}".encode()).hexdigest()
+        try:
+            await screen.api.submit(
+                plan.session_id,
+                remark or GO_ON_PROMPT,
+                run_id=f"after-plan-{digest[:32]}",
+                mode=mode,
+                model=screen.interface.launch.model,
+            )
+        except Refused as error:
+            is_answered = error.code == "run_id_conflict"
+            screen.hint("This plan was already answered in another window" if is_answered else f"Not sent: {error}")
+            return is_answered
+        except ClientError as error:
+            screen.hint(f"Not sent: {error}")
+            return False
+        return True
 
     def settle(self) -> None:
         """Confirm prompts whose receipt was lost but whose run is known by now."""

@@ -80,6 +80,7 @@ class Settings(NamedTuple):
     notifications: Notify = "auto"
     keys: Mapping[str, str] = MappingProxyType({})  # by binding id
     unknown: tuple[str, ...] = ()  # unknown actions in `[tui.keys]`
+    has_cost_limit: bool = False  # of each run
 
     @classmethod
     def read(cls, answer: ConfigAnswer) -> Self:
@@ -91,6 +92,7 @@ class Settings(NamedTuple):
             notifications=cast("Notify", values.get("tui.notifications", "auto")),
             keys={_IDS[name]: keys.replace(" ", "") for name, keys in given.items() if name in _IDS},
             unknown=tuple(sorted(given.keys() - _IDS.keys())),
+            has_cost_limit=values.get("agent.max_cost") is not None,
         )
 
 

@@ -6,23 +6,19 @@ that may be text go to the editor.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, cast
 
-from textual import events, on
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
-from textual.widgets import Input, Static
+from textual.containers import VerticalScroll
+from textual.widgets import Static
 
-from kedge.protocol.requests import PermissionAction, PermissionRequest
+from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.text_safety import visible, visible_line, without_blank_runs
 from kedge.tui.api import PermissionAnswer
 from kedge.tui.chat.diffs import DiffView
-from kedge.tui.themes import SELECTED
+from kedge.tui.dialogs.docked import Choice, DockedDialog
 
 # Of each line at the top: all of them must leave room for the command. With a diff there are fewer lines, and no text
 # below that could hold the rest.
@@ -30,7 +26,6 @@ MAX_HEAD_CHARS = 120
 MAX_HEAD_CHARS_WITH_DIFF = 400
 MAX_CHOICE_CHARS = 200
 MIN_SHOWN_LINES = 3
-HOLD_S = 0.3  # a letter answers if no other follows within this time; else both are text
 REASON_LABEL = "Needs approval: "
 DESCRIPTION_LABEL = "Model's description: "
 OMISSION_LABEL = "The diff is incomplete: "
@@ -39,14 +34,7 @@ ALWAYS_LABEL = "Always allow"
 _SCREEN_SHARE = 0.7  # the most that the dialog takes of the height: the call that it is about must stay visible
 
 
-class Choice(NamedTuple):
-    keys: str  # letters
-    label: str
-    action: PermissionAction
-    asks_reason: bool = False
-
-
-class PermissionDialog(Vertical, can_focus=True):
+class PermissionDialog(DockedDialog):
     """Calls `answer` with the answer, or with None: the user decides later. `write` puts text into the editor."""
 
     def __init__(
@@ -58,14 +46,12 @@ class PermissionDialog(Vertical, can_focus=True):
         key: str = "F2",
         reason: str = "",
     ) -> None:
-        super().__init__()
+        placeholder = "What should it do instead?"
+        super().__init__(list_choices(request), write, key=key, reason=reason, placeholder=placeholder)
         self.request = request
         self._answer = answer
-        self._write = write
-        self._key = key
         diff = request.params.get("diff")
         self._diff = diff if isinstance(diff, str) else ""
-        self._choices = list_choices(request)
         self._head, details = describe_request(request)
         self._subject = (
             _Diff(self._diff, id="subject")
@@ -74,30 +60,18 @@ class PermissionDialog(Vertical, can_focus=True):
         )
         self._hidden_lines = Static(id="hidden-lines", markup=False)
         self._hidden_lines.display = False
-        self._list = _ChoiceList(self._choices, self._choose)
-        self.reason = Input(reason, placeholder="What should it do instead?", id="reason", compact=True)
-        self.reason.display = False
-        self._footer = Static(classes="dialog-footer", markup=False)
-        self._held = ""  # a letter that answers unless more text follows
-        self._timer: asyncio.TimerHandle | None = None
 
-    def compose(self) -> ComposeResult:
+    def body(self) -> ComposeResult:
         yield Static(f"Allow {visible_line(self.request.tool)}?", classes="dialog-title", markup=False)
         if self._head:
             yield Static(self._head, markup=False, classes="request")
         yield self._subject
         yield self._hidden_lines
-        yield self._list
-        yield self.reason
-        yield self._footer
 
     def on_mount(self) -> None:
-        self._show_footer(is_focused=False)
+        super().on_mount()
         for attribute in ("scroll_y", "virtual_size"):
             self.watch(self._subject, attribute, self.show_hidden_lines, init=False)
-        self.call_after_refresh(self.fit)
-
-    # drawing
 
     def fit(self) -> None:
         """Limit the height of the command or diff so that its last line and the choices stay on the screen."""
@@ -108,9 +82,6 @@ class PermissionDialog(Vertical, can_focus=True):
         room = int(self.screen.size.height * _SCREEN_SHARE) - self.gutter.height - taken
         self._subject.styles.max_height = max(1 if self.screen.has_class("-short") else MIN_SHOWN_LINES, room)
 
-    def on_resize(self) -> None:
-        self.fit()  # on a slow terminal, what was called after a refresh may come before the layout
-
     def show_hidden_lines(self) -> None:
         above, most = round(self._subject.scroll_y), self._subject.max_scroll_y
         parts = [f"{most - above} more line{'s' if most - above > 1 else ''} below"] if most > above else []
@@ -118,177 +89,36 @@ class PermissionDialog(Vertical, can_focus=True):
         self._hidden_lines.display = bool(parts)
         self._hidden_lines.update(f"⋯ {', '.join(parts)} · ↑ ↓ PgUp PgDn to scroll")
 
-    def _show_footer(self, *, is_focused: bool) -> None:
-        if self.reason.display:
-            text = "Enter send · Esc back"
-        elif is_focused:
-            text = f"← → select · Enter confirm · Esc decide later{' · v split view' if self._diff else ''}"
+    def describe_keys(self) -> str:
+        return f"← → select · Enter confirm · Esc decide later{' · v split view' if self._diff else ''}"
+
+    def use_key(self, key: str) -> bool:
+        if key == "space":
+            self.scroll_text("page_down")
+        elif key in ("home", "end") or (key in ("up", "down") and self._subject.max_scroll_y > 0):
+            self.scroll_text(key)
         else:
-            text = f"{self._key} to answer"
-        self._footer.update(text)
-
-    def on_focus(self) -> None:
-        self._show_footer(is_focused=True)
-
-    def on_blur(self) -> None:
-        if self._release() or not self.reason.display:
-            self._list.select(None)
-        self._show_footer(is_focused=False)
-
-    # keys
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether keys go to the dialog, not to the editor."""
-        return self.has_focus or self.reason.has_focus
-
-    def on_key(self, event: events.Key) -> None:
-        if self.reason.has_focus:
-            if event.key == "escape":
-                event.stop()
-                self._close_reason()
-            return
-        if self._take_key(event):
-            event.stop()
-            event.prevent_default()
-
-    def _take_key(self, event: events.Key) -> bool:
-        held = self._release()
-        char = event.character if event.is_printable else None
-        if char is not None and (held or not self.has_focus):  # not has_focus: typed on, the editor has it by now
-            self._list.select(None)  # the held letter was text: no later Enter may confirm its choice
-            self._write(held + char)
-            return True
-        can_scroll = self._subject.max_scroll_y > 0
-        match event.key:
-            case "enter":
-                self._confirm()
-            case "escape" if held:
-                self._list.select(None)
-            case "escape":
-                self._answer(None)
-            case "right" | "tab":
-                self._list.move(+1)
-            case "left":
-                self._list.move(-1)
-            case "up" | "down" if not can_scroll:
-                self._list.move(+1 if event.key == "down" else -1)
-            case "up" | "down" | "home" | "end":
-                self.scroll_text(event.key)
-            case "space":
-                self.scroll_text("page_down")
-            case _ if char is not None:
-                self._take_letter(char)
-            case _:
-                return held != ""
+            return False
         return True
 
-    def _take_letter(self, char: str) -> None:
-        if char == "v" and self._diff:
-            pass
-        elif (index := next((i for i, each in enumerate(self._choices) if char in each.keys), None)) is None:
-            self._write(char)
-            return
-        else:
-            self._list.select(index)
-        self._held = char
-        # Not a timer of Textual, which skips its call if the machine is so busy that it comes late.
-        self._timer = asyncio.get_running_loop().call_later(HOLD_S, self.call_later, self._use_held)
+    def has_use_for(self, letter: str) -> bool:
+        return letter == "v" and self._diff != ""
 
-    def _use_held(self) -> None:
-        held = self._release()
-        if held == "v":
-            cast("DiffView", self._subject).toggle_split()
-        elif held and not self._needs_enter():  # not held: more text came just before
-            self._confirm()
-
-    def _needs_enter(self) -> bool:
-        """Whether the selected choice changes the configuration: a letter alone only selects it."""
-        selected = self._list.selected
-        return selected is not None and self._choices[selected].action == "allow_always"
-
-    def _release(self) -> str:
-        held, self._held = self._held, ""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        return held
-
-    def on_paste(self, event: events.Paste) -> None:
-        event.stop()
-        held = self._release()
-        self._list.select(None)
-        self._write(held + event.text)
+    def use_letter(self, letter: str) -> bool:
+        if not self.has_use_for(letter):
+            return False
+        cast("DiffView", self._subject).toggle_split()
+        return True
 
     def scroll_text(self, how: str) -> None:
         """Scroll the command or diff: `up`, `down`, `page_up`, `page_down`, `home` or `end`."""
         getattr(self._subject, f"scroll_{how}")(animate=False)
 
-    # answers
+    def take_choice(self, choice: Choice, reason: str) -> None:
+        self._answer(PermissionAnswer(choice.value, reason))
 
-    def _confirm(self) -> None:
-        if self._list.selected is not None:
-            self._choose(self._list.selected)
-
-    def _choose(self, index: int) -> None:
-        choice = self._choices[index]
-        self._list.select(index)
-        if choice.asks_reason:
-            self.reason.display = True
-            self.screen.set_focus(self.reason)
-            self.call_after_refresh(self.fit)
-        else:
-            self._answer(PermissionAnswer(choice.action))
-
-    def _close_reason(self) -> None:
-        self.reason.display = False
-        self.screen.set_focus(self)
-
-    @on(Input.Submitted)
-    def _send_reason(self, event: Input.Submitted) -> None:
-        event.stop()
-        if event.value.strip():
-            self._answer(PermissionAnswer("deny", event.value.strip()))
-
-
-class _ChoiceList(Vertical):
-    """The choices, one below the other; a click chooses."""
-
-    def __init__(self, choices: Sequence[Choice], choose: Callable[[int], None]) -> None:
-        super().__init__(classes="choices")
-        self._lines = [_ChoiceLine(choice, partial(choose, index)) for index, choice in enumerate(choices)]
-        self.selected: int | None = None  # nothing at first: Enter typed ahead does no harm
-
-    def compose(self) -> ComposeResult:
-        yield from self._lines
-
-    def select(self, index: int | None) -> None:
-        self.selected = index
-        for at, line in enumerate(self._lines):
-            line.draw(is_selected=at == index)
-
-    def move(self, by: int) -> None:
-        first = 0 if by > 0 else len(self._lines) - 1
-        self.select(first if self.selected is None else (self.selected + by) % len(self._lines))
-
-
-class _ChoiceLine(Static):
-    def __init__(self, choice: Choice, choose: Callable[[], None]) -> None:
-        super().__init__()
-        self._choice = choice
-        self._choose = choose
-
-    def on_mount(self) -> None:
-        self.draw(is_selected=False)
-
-    def draw(self, *, is_selected: bool) -> None:
-        mark, style = ("▸", SELECTED) if is_selected else (" ", "")
-        key = (self._choice.keys[0], "bold $text-primary")
-        self.update(Content.assemble(f"{mark} ", key, "  ", (self._choice.label, style)))
-
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self._choose()
+    def postpone(self) -> None:
+        self._answer(None)
 
 
 class _Diff(DiffView, can_focus=False):
@@ -315,9 +145,8 @@ def list_choices(request: PermissionRequest) -> list[Choice]:
         choices.append(Choice("s", _shorten(SESSION_LABEL + visible_line(rules), MAX_CHOICE_CHARS), "allow_session"))
     if rules := _format_value(params.get("always_rules")):
         where = ": " if _are_paths(params["always_rules"]) else ", in every directory: "
-        choices.append(
-            Choice("w", _shorten(ALWAYS_LABEL + where + visible_line(rules), MAX_CHOICE_CHARS), "allow_always")
-        )
+        label = _shorten(ALWAYS_LABEL + where + visible_line(rules), MAX_CHOICE_CHARS)
+        choices.append(Choice("w", label, "allow_always", needs_enter=True))  # it changes the configuration
     choices.append(Choice("dn", "Deny, and end the turn", "deny"))
     if "rules" in params:
         choices.append(Choice("r", "Deny with a reason, and let the model go on", "deny", asks_reason=True))

@@ -12,7 +12,7 @@ from kedge.protocol.events import AgentEvent, FileChange
 from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Delta, Finish, Message, Part, ToolResult, text_in
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
-from kedge.protocol.runs import Run, RunEnd, RunStatus, Usage
+from kedge.protocol.runs import Mode, Run, RunEnd, RunStatus, Usage
 from kedge.tui.state.blocks import Block
 from kedge.tui.state.notes import RunNotes, describe_wait
 
@@ -222,6 +222,18 @@ class SessionState:
     def queue(self) -> list[Run]:
         """Queued prompts, the next one first."""
         return sorted((run for run in self._open_runs() if run.state == "queued"), key=lambda run: run.queue_place)
+
+    def find_plan(self, configured: Mode) -> Run | None:
+        """Return the last run if it ended with a plan. `configured`: the mode of runs that were sent without one."""
+        if self.is_busy or not self.is_read:
+            return None
+        runs = (run for run in self.runs.values() if run.run_id not in self.undone_runs)
+        last = max(runs, key=lambda run: run.seq, default=None)
+        if last is None or (last.kind, last.state, last.mode or configured) != ("prompt", "completed", "plan"):
+            return None
+        ids = (last.run_id, last.merged_into)
+        has_text = any(m.run_id in ids and m.role == "assistant" and m.text.strip() for m in self.messages.values())
+        return last if has_text else None
 
     @property
     def is_busy(self) -> bool:
