@@ -195,7 +195,7 @@ class ChatScreen(Screen[None]):
         blocks = build_blocks(session) if session else []
         self.transcript.show(blocks)
         self._show_welcome(is_empty=not blocks)
-        is_crowded = self.has_class("-short") and self.requests.permission is not None
+        is_crowded = self.has_class("-short") and self.requests.docked is not None
         self.query_one(Queue).draw(None if is_crowded else session, self.key("queue"))
         is_agent = self.workspace.parent_of(self.session_id) is not None
         new_lines = describe_new_lines(self.transcript.new_lines, self.key("chat_end"))
