@@ -77,7 +77,7 @@ class ModeSwitch:
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._settle)
 
     def _settle(self) -> None:
-        quiet_s = time.monotonic() - self._screen.requests.last_key_at
+        quiet_s = time.monotonic() - self._screen.last_key_at
         is_typing = self.wanted == "yolo" and not self.is_yolo_confirmed and SETTLE_S - quiet_s > 0
         if is_typing and self._screen.editor.text:
             self._settle_in(SETTLE_S - quiet_s)  # no dialog comes between words

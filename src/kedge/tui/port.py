@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kedge.tui.chat.transcript import Transcript
     from kedge.tui.editor.draft import Draft
     from kedge.tui.editor.editor import PromptEditor
-    from kedge.tui.requests import RequestDialogs
     from kedge.tui.settings import Launch, Settings
     from kedge.tui.state.session import SessionState
     from kedge.tui.state.workspace import RequestResolved, WorkspaceState
@@ -41,7 +40,6 @@ class Chat(Host, Protocol):
     api: Api
     mode: Mode  # of the next prompt
     is_mode_chosen: bool  # else it is the configured one
-    requests: RequestDialogs
     model: str  # for the next prompt
     window: int | None  # size of its context, in tokens
     session_id: str | None  # of the session that is shown
@@ -54,6 +52,9 @@ class Chat(Host, Protocol):
     def editor(self) -> PromptEditor: ...
     @property
     def transcript(self) -> Transcript: ...
+
+    @property
+    def last_key_at(self) -> float: ...
 
     def hint(self, text: str) -> None: ...
     def set_focus(self, widget: Widget | None) -> None: ...

@@ -228,6 +228,10 @@ class ChatScreen(Screen[None]):
             branch, model = visible_line(self._branch), visible_line(self.model)
             welcome.draw(visible_line(shown), branch, model, self.key("help"), self.key("palette"))
 
+    @property
+    def last_key_at(self) -> float:
+        return self.requests.last_key_at
+
     def key(self, action: str) -> str:
         """Return the first key of an action, as configured."""
         default = next(key.keys for key in KEYS if key.action == action)

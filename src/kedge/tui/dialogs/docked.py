@@ -100,7 +100,6 @@ class DockedDialog(Vertical, can_focus=True):
         else:
             text = self.describe_keys() if is_focused else f"{self._key} to answer"
         self._footer.update(text)
-        self.call_after_refresh(self.fit)  # it may have more lines now
 
     def describe_keys(self) -> str:
         return self.FOOTER
