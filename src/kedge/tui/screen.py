@@ -57,7 +57,7 @@ TYPING_S = 0.5  # after the last key
 DOUBLE_ESCAPE_S = 1.5  # short enough to be intended, long enough for a slow terminal
 WIDE_COLUMNS = 120  # least width for the sidebar
 SHORT_LINES = 24  # in a lower terminal, a permission request needs every line
-TALL_LINES = 32  # least height for an editor with empty lines around its text
+TALL_LINES = 42  # least height for an editor with empty lines around its text
 
 
 class ChatScreen(Screen[None]):
