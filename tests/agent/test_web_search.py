@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from kedge.config.schema import PermissionsConfig, SearchConfig
 from kedge.protocol.api import LoginBody
+from kedge.protocol.messages import Reasoning
 from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.tools.registry import TOOLS
 from tests.agent.driver import Driver
+from tests.models.wires.test_hosted_search import ANTHROPIC, FOUND
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer
@@ -79,3 +83,52 @@ async def test_a_rule_allows_a_search_in_a_run_that_nobody_watches(
         session = await kedge.session()
         await driver.ask("go", session, permissions="deny")
     assert "https://example.com/a" in (await kedge.results(session))[0].content
+
+
+def _as_stream(*events: dict[str, Any]) -> bytes:
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 10, "output_tokens": 1}}}
+    listed = [start, *events, {"type": "message_stop"}]
+    return "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in listed).encode()
+
+
+async def test_the_models_own_search_is_stored_returned_and_paid(driver: Driver, kedge: Kedge) -> None:
+    with serve(_as_stream(*ANTHROPIC)) as (server, url):
+        driver.env.clear()
+        driver.env.update(ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY=KEY, KEDGE_MODEL="anthropic/claude-sonnet-4-5")
+        search = SearchConfig(provider="model", cost_per_search=0.5)
+        driver.config = msgspec.structs.replace(driver.config, search=search)
+        session = await kedge.session()
+        end = await driver.ask("what is a kedge?", session)
+        assert end.text == "An anchor."
+        assert end.usage.cost >= 0.5
+        shown = [part for each in await kedge.messages(session) for part in each.parts if isinstance(part, Reasoning)]
+        assert "https://example.com/kedge" in shown[0].text
+        await driver.ask("go on", session)
+        sent = json.loads(server.requests[-1][3])
+        assert sent["tools"][-1]["name"] == "web_search"
+        assert FOUND in sent["messages"][1]["content"]
+        denied = PermissionsConfig(deny=("web_search",))
+        driver.config = msgspec.structs.replace(driver.config, permissions=denied)
+        await driver.ask("without", session)
+        sent = json.loads(server.requests[-1][3])
+        assert "web_search" not in [tool["name"] for tool in sent["tools"]]
+        assert "https://example.com/kedge" in str(sent["messages"][1])
+        assert "encrypted_content" not in str(sent)
+
+
+async def test_a_paused_search_goes_on_with_the_next_request(driver: Driver, kedge: Kedge) -> None:
+    pause = {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": {"output_tokens": 1}}
+    with serve(_as_stream(*ANTHROPIC[:6], pause)) as (server, url):
+        server.later = [_as_stream(*ANTHROPIC[6:])]
+        driver.env.clear()
+        driver.env.update(ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY=KEY, KEDGE_MODEL="anthropic/claude-sonnet-4-5")
+        driver.config = msgspec.structs.replace(driver.config, search=SearchConfig(provider="model"))
+        assert (await driver.ask("what is a kedge?")).text == "An anchor."
+        assert FOUND in json.loads(server.requests[-1][3])["messages"][1]["content"]
+
+
+async def test_a_model_without_a_search_of_its_own_says_so(driver: Driver, model_server: ModelServer) -> None:
+    driver.config = msgspec.structs.replace(driver.config, search=SearchConfig(provider="model"))
+    await driver.ask("hello")
+    assert any("no web search of its own" in (each.message or "") for each in await driver.agent_events())
+    assert "web_search" not in str(model_server.calls[-1].body["tools"])

@@ -38,6 +38,7 @@ class Service(ThreadingHTTPServer):
     status = 200
     answer: bytes = b"{}"
     requests: list[tuple[str, str, dict[str, str], bytes]]
+    later: list[bytes]  # answers after the first
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -47,10 +48,13 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.requests.append((self.command, self.path, headers, self.rfile.read(length)))
+        answer = self.server.answer
+        if self.server.later:
+            self.server.answer = self.server.later.pop(0)
         self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.answer)))
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(self.server.answer)
+        self.wfile.write(answer)
 
     do_POST = do_GET  # noqa: N815
 
@@ -61,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serve(answer: Any, status: int = 200) -> Generator[tuple[Service, str]]:
     with Service(("127.0.0.1", 0), Handler) as server:
-        server.requests, server.status = [], status
+        server.requests, server.later, server.status = [], [], status
         server.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server, f"http://127.0.0.1:{server.server_port}"

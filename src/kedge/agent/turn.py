@@ -88,6 +88,7 @@ class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
     keys: TurnApiKeys
     retry: RetryPolicy
     callable_tools: Mapping[str, Tool]
+    search_price: float | None  # of a search by the model's provider; None: it may not search
     mcp: SessionTools | None
 
     @property
@@ -242,7 +243,7 @@ class _Turn:
         assert self._judge is not None
         endpoint = setup.step_runner.endpoint
         setup.limits.check_price(endpoint)
-        tools = self._select_tools(endpoint.info, can_search=setup.scope.config.search.provider is not None)
+        tools = self._select_tools(endpoint.info, setup.scope.config)
         permissions = await self._describe_permissions(setup.scope, self._judge, tools)
         setup.surroundings.change_permissions(permissions)
         self._told_mode = mode
@@ -264,12 +265,15 @@ class _Turn:
             history=history if self._schema is None else self._schema.add_corrections(history, self._run_id),
             tools=setup.all_tools,
             effort=choose_effort(endpoint, setup.scope.config, self._ctx.effort),
+            search_price=setup.search_price,
         )
 
     def _is_answer(self, step: Step, history: Sequence[Message]) -> bool:
         """Return whether a step without calls is the run's answer; raise `TurnFailed` if it cannot be one."""
         if step.is_cut_off:  # people can read half an answer, but scripts must not take it for a success
             raise TurnFailed((_CUT_OFF_ANSWER if step.text else _NO_ANSWER)[step.reason], step.reason)
+        if step.is_paused:  # the provider goes on with its own searches
+            return False
         if empty := count_empty_answers(history, self._run_id):
             if empty >= MAX_EMPTY_ANSWERS:
                 raise TurnFailed(
@@ -373,7 +377,7 @@ class _Turn:
         mode = TurnMode(ctx, scope, judge, base.limits, self._load_config)
         self._told_mode = await mode.follow()
         base.limits.check_price(endpoint)  # mode `auto` may have read a limit
-        tools = self._select_tools(endpoint.info, can_search=base.config.search.provider is not None)
+        tools = self._select_tools(endpoint.info, base.config)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
         if not surroundings.has_skills:
             tools = [tool for tool in tools if tool.name != "skill"]
@@ -390,6 +394,7 @@ class _Turn:
             mode=mode,
             tool_runner=ToolRunner(ctx, scope, by_name, judge, mode, base.hooks, mcp),
             callable_tools=by_name,
+            search_price=await base.models.choose_search_price(endpoint, judge) if tools else None,
             mcp=mcp,
             step_runner=StepRunner(ctx, deps.models, endpoint, retry, base.keys),
             limits=base.limits,
@@ -397,10 +402,11 @@ class _Turn:
             retry=retry,
         )
 
-    def _select_tools(self, info: ModelInfo, *, can_search: bool) -> Sequence[Tool]:
+    def _select_tools(self, info: ModelInfo, config: Config) -> Sequence[Tool]:
         if not info.tools or info.is_tiny:
             return ()
         run = self._ctx.run
+        can_search = config.search.provider not in (None, "model")
         return select_tools(
             run.kind, run.permissions, self._deps.tools, can_search=can_search, names=self._ctx.options.tools
         )

@@ -24,9 +24,11 @@ from kedge.models.provider_registry import find_provider
 from kedge.models.providers import SEARCH_PROVIDERS
 from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
+from kedge.models.wires.hosted_search import SEARCH_PRICES, can_search
 from kedge.protocol.messages import Message
 from kedge.skills.library import LibraryReader
 from kedge.tools.errors import ToolError
+from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
 from kedge.tools.process.command import WorkspaceJobs
 
@@ -98,6 +100,22 @@ class TurnModels:
     async def select_small(self, large: Selection) -> Endpoint | None:
         small = await self._deps.selector.select_small(large, self._env, self._config)
         return None if small is None else await self._deps.models.resolve_model(small.endpoint)
+
+    async def choose_search_price(self, endpoint: Endpoint, judge: Judge) -> float | None:
+        """Return what a search by the model's own provider costs; None if it may not or cannot search.
+
+        Emits a notice if it cannot. Sub-agents emit none: their parent did.
+        """
+        config = self._config.search
+        is_denied = judge.mode != "yolo" and any(rule.is_about("web_search", "search") for rule in judge.deny)
+        if config.provider != "model" or is_denied:
+            return None
+        if not can_search(endpoint):
+            if self._ctx.run.kind == "prompt":
+                problem = f"{endpoint.name} has no web search of its own; search.provider can name a service instead."
+                await self._notify(problem, {"model": endpoint.name})
+            return None
+        return SEARCH_PRICES.get(endpoint.wire, 0.0) if config.cost_per_search is None else config.cost_per_search
 
     async def report_other_effort(self, endpoint: Endpoint, *, has_tools: bool) -> None:
         """Emit a notice if the model does not get the requested effort. Sub-agents emit none: their parent did."""

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kedge.protocol.messages import INTERRUPTED, FinishReason, Message, Text, ToolCall, ToolResult, finish_of, text_of
+from kedge.models.wires.hosted_search import is_marked
+from kedge.protocol.messages import (
+    INTERRUPTED,
+    FinishReason,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    finish_of,
+    text_of,
+)
 from kedge.protocol.tool_input import correct_params, parse_tool_input
 
 # The model is warned, and the turn stopped, after so many repetitions of the same calls with the same results.
@@ -62,6 +73,12 @@ class Step(msgspec.Struct, frozen=True):
     @property
     def is_cut_off(self) -> bool:
         return self.reason in _CUT_OFF
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the provider stopped in the middle of its own searches, and goes on with the next request."""
+        is_search = (isinstance(part, Reasoning) and is_marked(part.signature) for part in self.message.parts)
+        return self.reason == "tool_use" and not self.calls and any(is_search)
 
     @property
     def text(self) -> str:

@@ -19,6 +19,7 @@ WireName = Literal["chat", "responses", "anthropic", "gemini"]
 SandboxMode = Literal["off", "auto", "landlock", "bubblewrap"]
 
 SearchService = Literal["searxng", "exa", "parallel", "tavily", "brave"]
+SearchProvider = Literal["searxng", "exa", "parallel", "tavily", "brave", "model"]
 
 ANYONE = {"untrusted": "yes"}  # harmless from any file
 STRICTER = {"untrusted": "stricter"}  # an untrusted file may only make it stricter
@@ -319,7 +320,8 @@ class SearchConfig(_Table, frozen=True, kw_only=True):
     """Web search; without a provider there is no such tool."""
 
     provider: Annotated[
-        SearchService | None, Meta(description="service that gets the queries of the tool `web_search`")
+        SearchProvider | None,
+        Meta(description="service for the tool `web_search`; `model`: the search of the model's own provider"),
     ] = None
     url: Annotated[str | None, Meta(description="address of a SearXNG server, or another one of the service")] = None
     api_key: Annotated[

@@ -107,6 +107,7 @@ class StepRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[ToolSpec] = ()
     max_output_tokens: int | None = None
     effort: Effort | None = None
+    search_price: float | None = None  # of one search by the provider itself, in dollars; None: it may not search
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -168,6 +169,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     cost: float | None = None  # if the provider reports it
+    search_cost: float | None = None  # of searches by the provider itself
 
 
 class StepEnd(msgspec.Struct, frozen=True):
@@ -193,7 +195,9 @@ def compute_usage(report: UsageReport | None, info: ModelInfo, prompt_chars: int
     """
     known = report or UsageReport()
     if not (known.input_tokens or known.output_tokens or known.cache_read_tokens or known.cache_write_tokens):
-        known = UsageReport(cost=known.cost)  # servers that do not count report nothing, or zero
+        known = UsageReport(
+            cost=known.cost, search_cost=known.search_cost
+        )  # servers that do not count report nothing, or zero
     cached = known.cache_read_tokens is not None or known.cache_write_tokens is not None
     is_input_known = known.input_tokens is not None or cached
     usage = Usage(
@@ -203,7 +207,8 @@ def compute_usage(report: UsageReport | None, info: ModelInfo, prompt_chars: int
         cache_write_tokens=known.cache_write_tokens or 0,
         estimated=not is_input_known or known.output_tokens is None,
     )
-    return msgspec.structs.replace(usage, cost=compute_cost(usage, info) if known.cost is None else known.cost)
+    cost = compute_cost(usage, info) if known.cost is None else known.cost
+    return msgspec.structs.replace(usage, cost=cost + (known.search_cost or 0.0))
 
 
 def compute_cost(usage: Usage, info: ModelInfo) -> float:

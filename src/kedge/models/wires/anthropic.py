@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,7 +13,7 @@ import msgspec
 from kedge.config.schema import Effort
 from kedge.models import values
 from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, ToolSpec
-from kedge.models.wires import chat, gemini, requests, responses
+from kedge.models.wires import chat, gemini, hosted_search, requests, responses
 from kedge.models.wires.decoding import AnswerStream, as_object, is_count, make_json_decoder
 from kedge.models.wires.history import GO_ON, Abilities, EncodingState, valid_history
 from kedge.models.wires.provider_errors import error_from_event
@@ -33,6 +34,8 @@ BUDGETS: dict[Effort, int] = {
 _BUDGETED = re.compile(r"claude-(?:[23]\b|instant|(?:opus|sonnet|haiku)-(?:4-[015]\b|4-20|4$))")
 
 _CACHE_MARK = {"type": "ephemeral"}
+_SEARCH_TOOL = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}  # in one step
+_SEARCH_BLOCKS = ("server_tool_use", "web_search_tool_result")
 
 
 def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCache | None = None) -> HttpRequest:
@@ -46,7 +49,7 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
     fields: dict[str, Any] = {
         "model": endpoint.model,
         "max_tokens": max_tokens,
-        "tools": _encode_tools(request.tools) if able.tools else None,
+        "tools": _encode_tools(request.tools, searches=able.searches is not None) if able.tools else None,
         "system": [system] if request.system else None,
         "messages": messages,
         "stream": True,
@@ -80,10 +83,12 @@ def _base(endpoint: Endpoint) -> str:
     return endpoint.base_url if endpoint.base_url.endswith("/v1") else f"{endpoint.base_url}/v1"
 
 
-def _encode_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+def _encode_tools(tools: Sequence[ToolSpec], *, searches: bool) -> list[dict[str, Any]]:
     encoded: list[dict[str, Any]] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in tools
     ]
+    if searches:
+        encoded.append(_SEARCH_TOOL)
     return [*encoded[:-1], {**encoded[-1], "cache_control": _CACHE_MARK}]
 
 
@@ -126,13 +131,20 @@ def _may_think(messages: Sequence[Any]) -> bool:
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
     if message.role != "tool":
-        return [block for part in message.parts if (block := _encode_block(part)) is not None]
+        return [block for part in message.parts for block in _encode_blocks(part)]
     result, *images = message.parts
     assert isinstance(result, ToolResult)
     content: list[dict[str, Any]] = [{"type": "text", "text": result.content}]
     content += [block for part in images if (block := _encode_block(part)) is not None]
     encoded: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.tool_call_id, "content": content}
     return [{**encoded, "is_error": True} if result.is_error else encoded]
+
+
+def _encode_blocks(part: Part) -> list[dict[str, Any]]:
+    if isinstance(part, Reasoning) and hosted_search.is_marked(part.signature):
+        return hosted_search.read_items(part.signature)
+    block = _encode_block(part)
+    return [] if block is None else [block]
 
 
 def _encode_block(part: Part) -> dict[str, Any] | None:
@@ -218,6 +230,11 @@ class AnthropicStream(AnswerStream):
         self._inputs: dict[int, Any] = {}  # of calls that have no input deltas yet
         self._has_calls = False
         self._has_counts = False
+        self._search_price = request.search_price  # of the provider's own; None: it may not search
+        self._has_searched = False
+        self._searches: dict[int, dict[str, Any]] = {}  # blocks of searches by the provider, as they are sent
+        self._search_inputs: dict[int, str] = {}
+        self._uses: dict[str, dict[str, Any]] = {}  # searches without results so far, by id
 
     def _parse_data(self, data: bytes, event_name: str) -> list[Delta]:
         if event_name == "error":
@@ -227,8 +244,14 @@ class AnthropicStream(AnswerStream):
             case "content_block_delta" if decoded.delta is not None:
                 return self._continue_block(decoded.index, decoded.delta)
             case "content_block_start" if decoded.content_block is not None:
+                if self._search_price is not None and decoded.content_block.type in _SEARCH_BLOCKS:
+                    raw: Any = msgspec.json.decode(data)
+                    self._searches[decoded.index] = raw["content_block"]
+                    return []
                 return self._start_block(decoded.index, decoded.content_block)
             case "content_block_stop":
+                if (search := self._searches.pop(decoded.index, None)) is not None:
+                    return self._end_search(decoded.index, search)
                 return self._end_block(decoded.index)
             case "message_start" if decoded.message is not None:
                 return self._parse_usage(decoded.message.usage)
@@ -259,6 +282,9 @@ class AnthropicStream(AnswerStream):
                 return []
 
     def _continue_block(self, index: int, piece: _Block) -> list[Delta]:
+        if index in self._searches:
+            self._search_inputs[index] = self._search_inputs.get(index, "") + (piece.partial_json or "")
+            return []
         block = str(index)
         match piece.type:
             case "text_delta" if piece.text:
@@ -284,10 +310,36 @@ class AnthropicStream(AnswerStream):
         arguments = msgspec.json.encode(self._inputs.pop(index) or {}).decode()
         return [values.ToolCallDelta(block, input=arguments), values.BlockEnd(block)]
 
+    def _end_search(self, index: int, block: dict[str, Any]) -> list[Delta]:
+        """Show the query when it is complete, and the sources when they are there."""
+        if block["type"] == "server_tool_use":
+            given = self._search_inputs.pop(index, "")
+            with contextlib.suppress(msgspec.DecodeError):
+                block["input"] = msgspec.json.decode(given) if given else block.get("input") or {}
+            use_id = str(block.get("id"))
+            self._uses[use_id] = block
+            self._has_searched = True
+            query = as_object(block.get("input")).get("query")
+            return [values.ReasoningDelta(hosted_search.describe_queries([query]), f"search-{use_id}")]
+        use_id = str(block.get("tool_use_id"))
+        use = self._uses.pop(use_id, None)
+        if use is None:
+            return []
+        found: Any = block.get("content")
+        listed = [as_object(each) for each in found] if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
+        sources = hosted_search.describe_sources([(each.get("title"), each.get("url")) for each in listed])
+        failed = as_object(found).get("error_code")
+        text = f"\n{sources}" if sources else f"\nIt failed: {failed}." if failed else "\nNothing was found."
+        signature = hosted_search.mark("anthropic", [use, block])
+        name = f"search-{use_id}"
+        return [values.ReasoningDelta(text, name, signature), values.BlockEnd(name)]
+
     def _parse_end(self, delta: _Block | None) -> list[Delta]:
         if delta is None or not delta.stop_reason:
             return []
         reason = _FINISH_REASONS.get(delta.stop_reason, "unknown")
+        if delta.stop_reason == "pause_turn" and self._has_searched:  # it goes on with the next request
+            reason = "tool_use"
         if reason == "end_turn" and self._has_calls:
             reason = "tool_use"
         return [values.StepEnd(reason)]
@@ -297,6 +349,9 @@ class AnthropicStream(AnswerStream):
         fields = as_object(report)
         known = {ours: fields[name] for name, ours in _COUNTS.items() if is_count(fields.get(name))}
         self._has_counts = self._has_counts or any(known.values())
+        searches = as_object(fields.get("server_tool_use")).get("web_search_requests")
+        if self._search_price is not None and is_count(searches) and searches:
+            return [values.UsageReport(**known, search_cost=searches * self._search_price)]
         return [values.UsageReport(**known)] if known and self._has_counts else []
 
     def _is_call(self, index: int) -> bool:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -19,7 +19,7 @@ from kedge.config.schema import Effort
 from kedge.models import values
 from kedge.models.errors import Refused, Transient
 from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, ToolSpec
-from kedge.models.wires import requests
+from kedge.models.wires import hosted_search, requests
 from kedge.models.wires.chat import IMAGES_NOTE
 from kedge.models.wires.decoding import AnswerStream, as_object, count, make_json_decoder
 from kedge.models.wires.history import GO_ON, Abilities, EncodingState, valid_history
@@ -49,7 +49,8 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
     contents = requests.encode_messages(cache, encoder, request, able, {"parts": [{"text": GO_ON}]})
     fields: dict[str, Any] = {
         "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
-        "tools": [{"functionDeclarations": [_encode_tool(tool) for tool in request.tools]}] if able.tools else None,
+        "tools": _encode_tools(request, able) if able.tools else None,
+        "toolConfig": {"includeServerSideToolInvocations": True} if able.tools and able.searches else None,
         "generationConfig": _generation_config(endpoint, request, is_new=is_new) or None,
         "contents": contents,
     }
@@ -155,6 +156,11 @@ def _generation_config(endpoint: Endpoint, request: StepRequest, *, is_new: bool
     return {**config, "thinkingConfig": thinking}
 
 
+def _encode_tools(request: StepRequest, able: Abilities) -> list[dict[str, Any]]:
+    declared: list[dict[str, Any]] = [{"functionDeclarations": [_encode_tool(tool) for tool in request.tools]}]
+    return [*declared, {"googleSearch": {}}] if able.searches else declared
+
+
 def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
     """Use `parametersJsonSchema`: the older field supports only a part of JSON Schema."""
     return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.input_schema}
@@ -196,6 +202,8 @@ def _encode_answer(message: Message, *, is_new: bool) -> list[dict[str, Any]]:
                 call = {"functionCall": {"id": call_id, "name": name, "args": msgspec.Raw(arguments.encode())}}
                 parts.append(_add_signature(call, call_signature))
                 call_signature = ""
+            case Reasoning(_, kept) if hosted_search.is_marked(kept):
+                parts += hosted_search.read_items(kept)
             case Reasoning(text, kept) if can_return and (marked := read_mark(kept)):
                 kind, signature = marked
                 if kind == "call":
@@ -297,6 +305,8 @@ class _Part(msgspec.Struct, rename="camel"):
     thought: bool | None = None
     thought_signature: str | None = None
     function_call: _Call | None = None
+    tool_call: Any = None  # of the provider's own tools
+    tool_response: Any = None
 
 
 class _Content(msgspec.Struct):
@@ -308,6 +318,7 @@ class _Candidate(msgspec.Struct, rename="camel"):
     content: _Content | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
+    grounding_metadata: Any = None
 
 
 class _Feedback(msgspec.Struct, rename="camel"):
@@ -333,6 +344,8 @@ class GeminiStream(AnswerStream):
         self._calls = 0
         self._counts: dict[str, int] = {}
         self._is_ended = False
+        self._search_price = request.search_price  # of one by the provider; None: it may not search
+        self._search_cost = 0.0
 
     def _parse_data(self, data: bytes, event_name: str) -> list[Delta]:
         chunk = _decode(data)
@@ -344,6 +357,8 @@ class GeminiStream(AnswerStream):
             if not candidate.index:  # we request one answer
                 for part in (candidate.content and candidate.content.parts) or ():
                     deltas += self._parse_part(part)
+                if self._search_price is not None and candidate.grounding_metadata is not None:
+                    deltas += self._parse_grounding(candidate.grounding_metadata)
                 ends += self._parse_end(candidate)
         self._check_prompt(chunk.prompt_feedback)
         return [*deltas, *self._parse_usage(chunk.usage_metadata), *ends]
@@ -351,6 +366,8 @@ class GeminiStream(AnswerStream):
     def _parse_part(self, part: _Part) -> list[Delta]:
         if part.function_call is not None:
             return self._parse_call(part.function_call, part.thought_signature or "")
+        if self._search_price is not None and (part.tool_call is not None or part.tool_response is not None):
+            return self._parse_search(part)
         if part.thought:
             return self._parse_reasoning(part.text or "", part.thought_signature or "")
         return self._parse_text(part.text or "", part.thought_signature or "")
@@ -384,6 +401,31 @@ class GeminiStream(AnswerStream):
         arguments = json.dumps(as_object(call.args), ensure_ascii=False)
         deltas.append(values.ToolCallDelta(self._block, call_id, call.name, arguments))
         return [*deltas, *self._end_block()]
+
+    def _parse_search(self, part: _Part) -> list[Delta]:
+        """Store a part of a search by the provider, which gets it back unchanged."""
+        if part.tool_call is not None:
+            item, text = {"toolCall": part.tool_call}, ""
+            given = as_object(as_object(part.tool_call).get("args"))
+            queries: Any = given.get("queries")
+            if as_object(part.tool_call).get("toolType") == "GOOGLE_SEARCH_WEB":
+                listed = cast("list[Any]", queries) if isinstance(queries, list) else [given.get("query")]
+                text = hosted_search.describe_queries(listed)
+                self._search_cost += (self._search_price or 0.0) * max(1, len(listed))
+        else:
+            item, text = {"toolResponse": part.tool_response}, ""
+        return self._store_search(text, [_add_signature(item, part.thought_signature or "")])
+
+    def _parse_grounding(self, metadata: Any) -> list[Delta]:
+        chunks: Any = as_object(metadata).get("groundingChunks")
+        pages = [as_object(as_object(each).get("web")) for each in chunks] if isinstance(chunks, list) else []  # pyright: ignore[reportUnknownVariableType]
+        sources = hosted_search.describe_sources([(page.get("title"), page.get("uri")) for page in pages])
+        return self._store_search(f"Sources:\n{sources}", []) if sources else []
+
+    def _store_search(self, text: str, items: list[Any]) -> list[Delta]:
+        stored = values.ReasoningDelta(text, "", hosted_search.mark("gemini", items))
+        closed = self._close()
+        return [*closed, msgspec.structs.replace(stored, block=self._block), *self._end_block()]
 
     def _store_signature(self, kind: str, signature: str) -> list[Delta]:
         """Return the signature as a part of its own: reasoning without text, which is not shown."""
@@ -442,6 +484,9 @@ class GeminiStream(AnswerStream):
         # The prompt includes cached tokens; we count each token once.
         return [
             values.UsageReport(
-                input_tokens=max(0, prompt + tools - cached), output_tokens=answer + reasoning, cache_read_tokens=cached
+                input_tokens=max(0, prompt + tools - cached),
+                output_tokens=answer + reasoning,
+                cache_read_tokens=cached,
+                search_cost=self._search_cost or None,
             )
         ]

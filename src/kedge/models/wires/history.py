@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from kedge.models.values import TEXT_CALL_ID
+from kedge.models.wires import hosted_search
 from kedge.protocol.messages import (
     File,
     Image,
@@ -64,6 +65,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     encrypted_reasoning: bool = True  # models without reasoning may reject it
     ids: IdRule = "any"
     trailing_reasoning: bool = False  # a message may end with reasoning; most providers reject that
+    searches: str | None = None  # the wire, if the provider may search: it gets its own searches back
     user_after_results: bool = True  # a user message may follow tool results
 
 
@@ -211,7 +213,10 @@ def _is_answer(message: Message) -> bool:
     if finish is not None and finish.reason == "interrupted":
         return False
     return any(
-        isinstance(part, ToolCall) or (isinstance(part, Text) and bool(part.text.strip())) for part in message.parts
+        isinstance(part, ToolCall)
+        or (isinstance(part, Text) and bool(part.text.strip()))
+        or (isinstance(part, Reasoning) and hosted_search.is_marked(part.signature))
+        for part in message.parts
     )
 
 
@@ -238,13 +243,22 @@ def _answer_parts(message: Message, abilities: Abilities) -> list[Part]:
                 parts.append(part)
             case ToolCall():
                 parts.append(part)
+            case Reasoning(text, signature) if hosted_search.is_marked(signature):
+                if is_own and hosted_search.wire_of(signature) == abilities.searches:
+                    parts.append(part)
+                elif text.strip():
+                    parts.append(Text(text))
             case Reasoning(_, signature) if is_own and signature:
                 parts.append(part)
             case _:
                 pass
-    while isinstance(parts[-1], Reasoning) and not abilities.trailing_reasoning:  # the answer was cut off
+    while parts and _is_reasoning(parts[-1]) and not abilities.trailing_reasoning:  # the answer was cut off
         del parts[-1]
     return parts
+
+
+def _is_reasoning(part: Part) -> bool:
+    return isinstance(part, Reasoning) and not hosted_search.is_marked(part.signature)
 
 
 def _user_parts(parts: Sequence[Part], abilities: Abilities) -> Iterator[Text | Image | File]:

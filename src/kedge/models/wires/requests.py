@@ -59,7 +59,9 @@ def make_key_headers(endpoint: Endpoint) -> dict[str, str]:
 def find_abilities(endpoint: Endpoint, request: StepRequest, ids: IdRule) -> Abilities:
     """Return what the request may contain. Without tools it has no calls either: some providers reject them."""
     has_tools = endpoint.info.tools and bool(request.tools)
-    return Abilities(images=endpoint.info.images, tools=has_tools, provider=endpoint.provider, ids=ids)
+    searches = None if request.search_price is None else endpoint.wire
+    images, provider = endpoint.info.images, endpoint.provider
+    return Abilities(images=images, tools=has_tools, provider=provider, ids=ids, searches=searches)
 
 
 def encode_base64(data: bytes) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from kedge.models import values
 from kedge.models.errors import ModelError
 from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, ToolSpec
-from kedge.models.wires import requests
+from kedge.models.wires import hosted_search, requests
 from kedge.models.wires.decoding import AnswerStream, as_object, convert, count, make_json_decoder
 from kedge.models.wires.history import Abilities, EncodingState, valid_history
 from kedge.models.wires.provider_errors import error_from_event
@@ -63,12 +63,12 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
     fields: dict[str, Any] = {
         "model": endpoint.model,
         "instructions": request.system or None,
-        "tools": [_encode_tool(tool) for tool in request.tools] if able.tools else None,
+        "tools": _encode_tools(request) if able.tools else None,
         "input": requests.encode_messages(cache, encode, request, able),
         "max_output_tokens": None if limit is None else max(limit, LEAST_OUTPUT),
         "reasoning": _choose_reasoning(endpoint, request),
         # Models without reasoning reject it.
-        "include": ["reasoning.encrypted_content"] if endpoint.info.reasoning else None,
+        "include": _list_included(endpoint, request) or None,
         # Routes the steps of a session to its prompt cache.
         "prompt_cache_key": request.history[0].session_id if request.history else None,
         "store": False,
@@ -101,6 +101,17 @@ def _choose_reasoning(endpoint: Endpoint, request: StepRequest) -> dict[str, Any
     return {"effort": endpoint.info.clamp_effort(request.effort), "summary": "auto"}
 
 
+def _encode_tools(request: StepRequest) -> list[dict[str, Any]]:
+    tools = [_encode_tool(tool) for tool in request.tools]
+    return tools if request.search_price is None else [*tools, {"type": "web_search"}]
+
+
+def _list_included(endpoint: Endpoint, request: StepRequest) -> list[str]:
+    """What the provider sends only if it is asked for."""
+    reasoning = ["reasoning.encrypted_content"] if endpoint.info.reasoning else []
+    return reasoning if request.search_price is None else [*reasoning, "web_search_call.action.sources"]
+
+
 def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
     # The default is strict, which rejects schemas with optional fields.
     fields = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
@@ -120,6 +131,8 @@ def _encode_answer(parts: Sequence[Part], abilities: Abilities) -> list[dict[str
                 phase = ""
             case ToolCall(call_id, name, arguments):
                 items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
+            case Reasoning(_, signature) if hosted_search.is_marked(signature):
+                items += hosted_search.read_items(signature)
             case Reasoning(text, signature) if mark := read_mark(signature):
                 phase = mark.phase or phase
                 if mark.id:
@@ -252,6 +265,8 @@ class ResponsesStream(AnswerStream):
         self._open: dict[str, _OpenItem] = {}
         self._ended: set[str] = set()
         self._calls = 0
+        self._searches = 0  # by the provider itself
+        self._search_price = request.search_price  # of one; None: it may not search
 
     def _parse_data(self, data: bytes, event_name: str) -> list[Delta]:
         decoded = _decode(data)
@@ -266,6 +281,8 @@ class ResponsesStream(AnswerStream):
                 return self._parse_reasoning(decoded, "t", decoded.content_index)
             case "response.output_item.added":
                 return self._begin_item(decoded)
+            case "response.output_item.done" if self._is_search(decoded.item):
+                return self._end_search(_item_key(decoded), as_object(decoded.item))
             case "response.output_item.done":
                 return self._end_item(_item_key(decoded), _convert_item(decoded.item))
             case "response.completed" | "response.incomplete":
@@ -342,16 +359,43 @@ class ResponsesStream(AnswerStream):
         del self._open[key]
         return [*deltas, *(values.BlockEnd(block) for block in open_item.parts)]
 
+    def _is_search(self, item: Any) -> bool:
+        return self._search_price is not None and as_object(item).get("type") == "web_search_call"
+
+    def _end_search(self, key: str, item: dict[str, Any]) -> list[Delta]:
+        """Store a search of the provider. Its id is left out: nothing is stored there that it could refer to."""
+        action = as_object(item.get("action"))
+        if action.get("type", "search") == "search":
+            self._searches += 1
+            queries: Any = action.get("queries")
+            text = hosted_search.describe_queries(queries if isinstance(queries, list) else [action.get("query")])  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            text = f"Opened {action.get('url')}."
+        listed: Any = action.get("sources")
+        sources = [as_object(each) for each in listed] if isinstance(listed, list) else []  # pyright: ignore[reportUnknownVariableType]
+        if shown := hosted_search.describe_sources([(each.get("title"), each.get("url")) for each in sources]):
+            text += f"\n{shown}"
+        kept = {name: value for name, value in item.items() if name != "id"}
+        block = f"{key}.search"
+        return [values.ReasoningDelta(text, block, hosted_search.mark("responses", [kept])), values.BlockEnd(block)]
+
     def _finish(self, response: _Response) -> list[Delta]:
         deltas: list[Delta] = []
         output: object = response.output
         if not self._ended and not self._open and isinstance(output, list):  # the whole answer came in this event
             for i, value in enumerate(cast("list[Any]", output)):
-                deltas += self._end_item(str(i), _convert_item(value))
+                if self._is_search(value):
+                    deltas += self._end_search(str(i), as_object(value))
+                else:
+                    deltas += self._end_item(str(i), _convert_item(value))
         for item in self._open.values():  # it has no input
             if item.is_call and not item.parts[item.add_part("")]:
                 deltas.append(values.ToolCallDelta(item.add_part(""), input="{}"))
-        if (usage := _parse_usage(response.usage)) is not None:
+        usage = _parse_usage(response.usage)
+        if self._searches:
+            usage = usage or values.UsageReport()
+            usage = msgspec.structs.replace(usage, search_cost=self._searches * (self._search_price or 0.0))
+        if usage is not None:
             deltas.append(usage)
         return [*deltas, values.StepEnd(self._finish_reason(response)), values.StreamEnd()]
 

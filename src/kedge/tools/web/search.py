@@ -96,14 +96,19 @@ SERVICES: Mapping[SearchService, Service] = {
 
 def host_of(config: SearchConfig) -> str:
     """The host that gets the queries, for people."""
-    assert config.provider is not None
-    return urlsplit(config.url or SERVICES[config.provider].url).netloc.rpartition("@")[2] or config.provider
+    service = _service_of(config)
+    return urlsplit(config.url or SERVICES[service].url).netloc.rpartition("@")[2] or service
+
+
+def _service_of(config: SearchConfig) -> SearchService:
+    assert config.provider not in (None, "model")  # then the tool is not offered
+    return config.provider
 
 
 async def search(config: SearchConfig, key: str | None, query: str, count: int) -> SearchAnswer:
     """Send a query to the configured service. Raises `ToolError`."""
-    assert config.provider is not None
-    service = SERVICES[config.provider]
+    name = _service_of(config)
+    service = SERVICES[name]
     url = (config.url or service.url).rstrip("/")
     if service.path and not url.endswith(service.path):
         url += service.path
@@ -116,15 +121,15 @@ async def search(config: SearchConfig, key: str | None, query: str, count: int) 
         headers["Content-Type"] = "application/json"
     else:
         url += f"?{urlencode(fields)}"
-    status, data = await _send(config.provider, url, headers, body)
+    status, data = await _send(name, url, headers, body)
     if status != 200:
-        advice = _ADVICE.get(status, "Do without it, or try again later.").format(name=config.provider)
-        raise ToolError(f"The search service {config.provider} answered {status}.", advice)
+        advice = _ADVICE.get(status, "Do without it, or try again later.").format(name=name)
+        raise ToolError(f"The search service {name} answered {status}.", advice)
     try:
         answer: Any = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        hint = " A SearXNG server must allow `json` in `search.formats`." if config.provider == "searxng" else ""
-        raise ToolError(f"What {config.provider} answered is not JSON.{hint}", "Tell the user.") from error
+        hint = " A SearXNG server must allow `json` in `search.formats`." if name == "searxng" else ""
+        raise ToolError(f"What {name} answered is not JSON.{hint}", "Tell the user.") from error
     return SearchAnswer(_read_results(service, answer, count), _read_cost(answer))
 
 
