@@ -93,23 +93,22 @@ def _as_stream(*events: dict[str, Any]) -> bytes:
 
 async def test_the_models_own_search_is_stored_returned_and_paid(driver: Driver, kedge: Kedge) -> None:
     with serve(_as_stream(*ANTHROPIC)) as (server, url):
-        driver.env.clear()
-        driver.env.update(ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY=KEY, KEDGE_MODEL="anthropic/claude-sonnet-4-5")
+        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY, "KEDGE_MODEL": "anthropic/claude-sonnet-4-5"}
         search = SearchConfig(provider="model", cost_per_search=0.5)
         driver.config = msgspec.structs.replace(driver.config, search=search)
         session = await kedge.session()
-        end = await driver.ask("what is a kedge?", session)
+        end = await driver.ask("what is a kedge?", session, env=env)
         assert end.text == "An anchor."
         assert end.usage.cost >= 0.5
         shown = [part for each in await kedge.messages(session) for part in each.parts if isinstance(part, Reasoning)]
         assert "https://example.com/kedge" in shown[0].text
-        await driver.ask("go on", session)
+        await driver.ask("go on", session, env=env)
         sent = json.loads(server.requests[-1][3])
         assert sent["tools"][-1]["name"] == "web_search"
         assert FOUND in sent["messages"][1]["content"]
         denied = PermissionsConfig(deny=("web_search",))
         driver.config = msgspec.structs.replace(driver.config, permissions=denied)
-        await driver.ask("without", session)
+        await driver.ask("without", session, env=env)
         sent = json.loads(server.requests[-1][3])
         assert "web_search" not in [tool["name"] for tool in sent["tools"]]
         assert "https://example.com/kedge" in str(sent["messages"][1])
@@ -120,10 +119,9 @@ async def test_a_paused_search_goes_on_with_the_next_request(driver: Driver, ked
     pause = {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": {"output_tokens": 1}}
     with serve(_as_stream(*ANTHROPIC[:6], pause)) as (server, url):
         server.later = [_as_stream(*ANTHROPIC[6:])]
-        driver.env.clear()
-        driver.env.update(ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY=KEY, KEDGE_MODEL="anthropic/claude-sonnet-4-5")
+        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY, "KEDGE_MODEL": "anthropic/claude-sonnet-4-5"}
         driver.config = msgspec.structs.replace(driver.config, search=SearchConfig(provider="model"))
-        assert (await driver.ask("what is a kedge?")).text == "An anchor."
+        assert (await driver.ask("what is a kedge?", env=env)).text == "An anchor."
         assert FOUND in json.loads(server.requests[-1][3])["messages"][1]["content"]
 
 
