@@ -48,11 +48,7 @@ SEARCH_CALL: dict[str, Any] = {
 }
 _GOOGLE = {"id": "c1", "toolType": "GOOGLE_SEARCH_WEB"}
 GOOGLE_CALL: dict[str, Any] = {"toolCall": {**_GOOGLE, "args": {"queries": ["kedge"]}}}
-    "toolCall": {"id": "c1", "toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["kedge"]}}
-}
 GOOGLE_ANSWER: dict[str, Any] = {"toolResponse": {**_GOOGLE, "response": {"search_suggestions": "x"}}}
-    "toolResponse": {"id": "c1", "toolType": "GOOGLE_SEARCH_WEB", "response": {"search_suggestions": "x"}}
-}
 
 ANTHROPIC: list[dict[str, Any]] = [
     {"type": "content_block_start", "index": 0, "content_block": USE},
