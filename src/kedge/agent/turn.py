@@ -51,7 +51,7 @@ from kedge.protocol.messages import FinishReason, Message
 from kedge.protocol.runs import Mode
 from kedge.skills.library import Library
 from kedge.tools.permissions.describe import describe_permissions
-from kedge.tools.permissions.judge import Judge, effective_mode
+from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import read_grants
 from kedge.tools.port import Tool
 from kedge.tools.registry import select_tools
@@ -299,15 +299,10 @@ class _Turn:
             return None
         from kedge.agent.hooks.hooks import Hooks
 
-        ctx = self._ctx
-
         def find_mode() -> Mode:
-            if self._judge is not None:
-                return self._judge.mode
-            run = ctx.run
-            return effective_mode(config.permissions.mode, run.mode, run.permissions, is_skipped=ctx.skips_permissions)
+            return config.permissions.mode if self._judge is None else self._judge.mode
 
-        return Hooks(ctx, config, self._deps.environ, find_mode)
+        return Hooks(self._ctx, config, self._deps.environ, find_mode)
 
     async def _get_setup(self, history: list[Message]) -> _TurnSetup:
         if self._setup is None:
