@@ -148,6 +148,7 @@ class Home:
         return {
             **kept,
             "XDG_RUNTIME_DIR": str(self._runtime_dir),
+            "XDG_CONFIG_HOME": str(self.directory / "config"),
             "KEDGE_DATA_DIR": str(self.data_dir),
             "OPENAI_BASE_URL": f"http://{self.model_address.host}:{self.model_address.port}/v1",
             "OPENAI_API_KEY": "key-for-benchmarks",

@@ -135,7 +135,7 @@ def test_real_servers_of_both_eras_work_side_by_side(home: Home, tmp_path: Path)
     server = home.serve()
     project = Project(server, home.models, home.directory / "shop")
     (tmp_path / "hello.txt").write_text("hello from a file")
-    calls = {
+    calls: dict[str, tuple[dict[str, Any], str]] = {
         "mcp_time_get_current_time": ({"timezone": "UTC"}, "UTC"),
         "mcp_git_git_status": ({"repo_path": str(project.directory)}, "branch"),
         "mcp_files_read_text_file": ({"path": str(tmp_path / "hello.txt")}, "hello from a file"),

@@ -80,6 +80,7 @@ class McpServer:
         self.settled = asyncio.Event()  # set after the first attempt to connect
         self.ready = asyncio.Event()
         self.settled.set()
+        self.started_at = 0.0
         self.calls = 0  # in flight
         self._directory = directory
         self._environ = environ
@@ -98,6 +99,7 @@ class McpServer:
         """Connect in the background, unless it is connected, connecting or disabled."""
         if self.config.enabled and (self._running is None or self._running.done()):
             self.settled.clear()
+            self.started_at = asyncio.get_running_loop().time()
             self._running = asyncio.create_task(self._run())
 
     async def connect(self, timeout_s: float) -> None:
@@ -311,9 +313,11 @@ class WorkspaceServers:
         self._used_at = asyncio.get_running_loop().time()
 
     async def wait(self, timeout_s: float) -> None:
-        """Wait until each server is ready or has failed, for a limited time."""
-        if waits := [asyncio.ensure_future(server.settled.wait()) for server in self.servers.values()]:
-            await asyncio.wait(waits, timeout=timeout_s)
+        """Wait until each server is ready or has failed, at most for so long after its start."""
+        due = [server for server in self.servers.values() if not server.settled.is_set()]
+        left_s = max((server.started_at + timeout_s for server in due), default=0.0) - asyncio.get_running_loop().time()
+        if waits := [asyncio.ensure_future(server.settled.wait()) for server in due]:
+            await asyncio.wait(waits, timeout=max(left_s, 0.0))
             for each in waits:
                 each.cancel()
 
