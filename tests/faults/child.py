@@ -21,7 +21,7 @@ from kedge import failpoints
 from kedge.engine.engine import Engine
 from kedge.engine.scripted import Gates, ScriptedTurn
 from kedge.protocol.events import Event
-from kedge.protocol.requests import PermissionRequest, QuestionRequest
+from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
 from kedge.protocol.runs import RunKind, Submission
 from kedge.protocol.sessions import SessionChange
 from kedge.store.sqlite import database
@@ -108,8 +108,8 @@ class Server:
         acknowledge("asked", id=request.id, run_id=run_id)
         return request.id
 
-    async def allow(self, request_id: str) -> None:
-        receipt = await self.engine.answer_permission(self.workspace_id, request_id, "allow", by="child")
+    async def allow(self, request_id: str, action: PermissionAction = "allow") -> None:
+        receipt = await self.engine.answer_permission(self.workspace_id, request_id, action, by="child")
         acknowledge("answer", id=request_id, by=receipt.by, action=receipt.action)
 
     async def answer(self, request_id: str) -> None:
@@ -172,11 +172,13 @@ async def queueing(server: Server) -> None:
 async def asking(server: Server) -> None:
     session = await server.session("asking")
     await server.send("b1", session, "ask deploy done", "task build one two", "say thanks")
-    await server.allow(await server.asked("b1"))
+    granted = await server.asked("b1")
+    await server.allow(granted, "allow_session")
     await server.send("b2", session, "question which colour", "say chosen")
     await server.end("b1")
     await server.answer(await server.asked("b2"))
     await server.end("b2")
+    await server.store.revoke_grant(server.workspace_id, session, granted)
     await server.send("b3", session, "say first", "ask wipe gone", "say finished")
     await server.asked("b3")  # and nobody answers
 

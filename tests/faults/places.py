@@ -38,6 +38,7 @@ TRANSACTIONS = {
     "remove": 1,
     "retain": 1,
     "retitle": 1,
+    "revoke_grant": 1,
     "set_waiting": 2,
     "start": 20,
     "suspend": 3,

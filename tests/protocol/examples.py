@@ -2,7 +2,15 @@
 
 import msgspec
 
-from kedge.protocol.api import Offered, OfferedModel, OfferedProvider
+from kedge.protocol.api import (
+    ContextPart,
+    Offered,
+    OfferedModel,
+    OfferedProvider,
+    SessionContext,
+    SessionGrant,
+    SessionGrants,
+)
 from kedge.protocol.errors import ErrorBody
 from kedge.protocol.events import (
     AgentEvent,
@@ -235,6 +243,25 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
             id="s1", title="t", created_at=1.5, updated_at=2.5, usage=Usage(), is_busy=True, active=None, queue=[RUN]
         ),
         f'{SESSION_JSON[:-1]},"usage":{NO_USAGE_JSON},"is_busy":true,"active":null,"queue":[{RUN_JSON}]}}',
+    ),
+    (
+        SessionGrants([SessionGrant(id="q1", tool="bash", description="run ls", rules=["bash(ls *)"])]),
+        '{"grants":[{"id":"q1","tool":"bash","description":"run ls","rules":["bash(ls *)"]}]}',
+    ),
+    (
+        SessionContext(
+            model="a/b",
+            context_window=1000,
+            used_tokens=10,
+            free_tokens=990,
+            summarize_at_tokens=800,
+            estimated=False,
+            parts=[ContextPart(kind="system", tokens=10, chars=40)],
+        ),
+        (
+            '{"model":"a/b","context_window":1000,"used_tokens":10,"free_tokens":990,"summarize_at_tokens":800,'
+            '"estimated":false,"parts":[{"kind":"system","tokens":10,"chars":40}]}'
+        ),
     ),
     (
         ListedSession(

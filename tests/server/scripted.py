@@ -14,7 +14,7 @@ from unittest import mock
 from kedge.cli.main import main
 from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import Turn
-from kedge.protocol.api import Offered
+from kedge.protocol.api import Offered, SessionContext
 from kedge.protocol.runs import Mode, RunKind, RunOptions
 from kedge.tools.process.command import WorkspaceJobs
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
     from kedge.skills.library import Library
+    from kedge.store.port import StoredContext
 
 
 class ScriptedAgent:
@@ -51,6 +52,19 @@ class ScriptedAgent:
         from kedge.skills.library import Library
 
         return Library()
+
+    async def context(
+        self, stored: StoredContext, model: str | None, directory: Path, env: Mapping[str, str] | None = None
+    ) -> SessionContext:
+        return SessionContext(
+            model=model,
+            context_window=None,
+            used_tokens=0,
+            free_tokens=None,
+            summarize_at_tokens=None,
+            estimated=True,
+            parts=[],
+        )
 
     async def logins(self) -> Logins:
         from kedge.agent.logins import Logins  # most tests need none of this

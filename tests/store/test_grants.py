@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from kedge.protocol.errors import NotFound
 from kedge.protocol.requests import PermissionAction, PermissionRequest
 from tests.support.harness import Kedge
 from tests.support.stores import Sqlite
@@ -46,3 +49,22 @@ async def test_a_grant_given_to_a_sub_agent_holds_for_the_session_that_showed_it
         (child,) = [each for each in await kedge.store.sessions(kedge.workspace_id) if each.id != session_id]
         assert await read_grants(kedge, session_id) == ["own", "child"]
         assert await read_grants(kedge, child.id) == ["own", "child"]
+
+
+async def test_a_revoked_grant_is_gone_and_its_answer_stays(tmp_path: Path) -> None:
+    async with Kedge(Sqlite(), tmp_path) as kedge:
+        session_id, other = await kedge.session(), await kedge.session()
+        await answer(kedge, session_id, "ask first done", "allow_session")
+        await answer(kedge, session_id, "ask second done", "allow_session")
+        first, second = await kedge.store.grants(kedge.workspace_id, session_id)
+        with pytest.raises(NotFound):
+            await kedge.store.revoke_grant(kedge.workspace_id, other, first.id)
+        await kedge.store.revoke_grant(kedge.workspace_id, session_id, first.id)
+        assert await read_grants(kedge, session_id) == ["second"]
+        with pytest.raises(NotFound):
+            await kedge.store.revoke_grant(kedge.workspace_id, session_id, first.id)
+        late = await kedge.engine.answer_permission(kedge.workspace_id, first.id, "deny", "late")
+        assert (late.resolved, late.action) == (False, "allow_session")
+        await kedge.restart()
+        assert await read_grants(kedge, session_id) == ["second"]
+        assert second.tool == "second"

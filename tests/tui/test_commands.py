@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kedge.tui.api import PermissionAnswer
 from tests.e2e.home import Home, asking
 from tests.tui.ui_driver import UiDriver, kedge
 
@@ -82,7 +83,9 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: 
         await ui.submit("/cost")
         await ui.shows("10 in · 1 out tokens")
         await ui.submit("/context")
+        await ui.opens("TextDialog")
         await ui.shows("11 tokens")
+        await ui.press("escape")
         await ui.submit("/copy")
         await ui.shows("Copied the last answer")
         assert ui.app.clipboard == "AN-ANSWER"
@@ -228,7 +231,7 @@ async def test_the_users_own_command_wins_over_a_built_in_one_and_keys_keep_thei
 async def test_an_unknown_command_suggests_the_nearest_and_aliases_work(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as ui:
         await ui.submit("/sesssions")
-        await ui.shows("Unknown command /sesssions. Did you mean /sessions?")
+        await ui.shows("Unknown command /sesssions. Did you mean /sessions")
         await ui.submit("/chekpoint")
         await ui.shows("Did you mean /rewind?")
         await ui.submit("/xyzzy")
@@ -258,3 +261,50 @@ async def test_init_and_review_send_prompts_and_a_review_only_reads(served: Home
         await ui.submit("/mode plan")
         await ui.submit("/init")
         await ui.shows("Mode plan changes no files")
+
+
+async def test_the_context_is_shown_by_its_parts(served: Home, tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Always say please.\n" * 40)
+    async with kedge(tmp_path, (100, 40)) as ui:
+        await answered(ui)
+        await ui.submit("/context")
+        await ui.opens("TextDialog")
+        await ui.shows("tokens", "System prompt", "Tools", "openai/fake-model")
+        context = await ui.app.api.session_context(ui.app.chat.session_id or "")
+        assert sum(part.tokens for part in context.parts) == pytest.approx(context.used_tokens, abs=len(context.parts))
+        chars = {part.kind: part.chars for part in context.parts}
+        assert chars["instructions"] > 40 * 18
+        assert chars["answers"] == len("AN-ANSWER")
+        assert not context.estimated
+
+
+async def test_the_status_says_what_is_used(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (120, 40)) as ui:
+        await ui.submit("/status")
+        await ui.opens("TextDialog")
+        await ui.shows("Version", "Workspace", str(tmp_path)[:40], "openai/fake-model", served.models.base_url, "Mode")
+
+
+async def test_permissions_are_listed_and_revoked(served: Home, tmp_path: Path) -> None:
+    write = json.dumps([{"name": "write", "input": {"path": "a.txt", "content": "x"}}])
+    served.models.on({"tool_calls": write}, {"text": "WROTE-1"}, prompt="write it once")
+    served.models.on({"tool_calls": write}, {"text": "WROTE-2"}, prompt="write it again")
+    async with kedge(tmp_path, (120, 40)) as ui:
+        await ui.app.api.set_config("permissions.allow", ["bash(make *)"])
+        await ui.submit("write it once")
+        await ui.opens("PermissionDialog")
+        await ui.app.api.answer(ui.app.chat.requests.permission.request.id, PermissionAnswer("allow_session"))
+        await ui.shows("WROTE-1")
+        await ui.idle()
+        await ui.submit("/permissions")
+        await ui.opens("PermissionsDialog")
+        await ui.shows("Mode: ask", "allowed for this session", "bash(make *)")
+        await ui.press("d")
+        await ui.hides("allowed for this session")
+        await ui.press("d")
+        await ui.shows("Nothing is allowed or denied beyond the mode")
+        await ui.press("escape")
+        await ui.submit("write it again")
+        await ui.opens("PermissionDialog")
+        await ui.app.api.answer(ui.app.chat.requests.permission.request.id, PermissionAnswer("allow"))
+        await ui.shows("WROTE-2")

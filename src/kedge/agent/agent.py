@@ -6,9 +6,11 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kedge.agent.context_report import report_context
 from kedge.agent.limits import AUTO_NEEDS_MAX_COST, CostQuestions
 from kedge.agent.logins import Logins
 from kedge.agent.mcp_access import McpAccess
@@ -34,11 +36,13 @@ from kedge.models.provider_registry import require_provider
 from kedge.models.providers import LOCAL
 from kedge.models.selection.listing import Listing
 from kedge.models.selection.selector import LocalServers, ModelSelector
+from kedge.models.values import ModelInfo
 from kedge.protocol.address import data_dir as default_data_dir
-from kedge.protocol.api import Offered
+from kedge.protocol.api import Offered, SessionContext
 from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.runs import Mode, RunKind, RunOptions
 from kedge.skills.library import Library, LibraryReader
+from kedge.store.port import StoredContext
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
@@ -128,6 +132,22 @@ class Agent:
             return self._libraries.read(directory, env, self._configure(directory, env))
 
         return await asyncio.to_thread(read)
+
+    async def context(
+        self, stored: StoredContext, model: str | None, directory: Path, env: Mapping[str, str] | None = None
+    ) -> SessionContext:
+        """Return what fills the context window of a session, for its model or else the default one."""
+        env = self._environ if env is None else env
+        config = await asyncio.to_thread(self._configure, directory, env)
+        info, name = ModelInfo(), model
+        try:
+            endpoint = (await self._selector.find(model, env, config)).endpoint
+        except (ConfigError, KedgeError):  # a run will say what is wrong
+            pass
+        else:
+            info, name = endpoint.info, endpoint.name
+        report = partial(report_context, stored, info, name, self._tools, config.agent.summarize_at)
+        return await asyncio.to_thread(report)
 
     async def logins(self) -> Logins:
         return self._logins

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kedge.engine.turn import Turn, TurnContext
-from kedge.protocol.api import Offered
+from kedge.protocol.api import Offered, SessionContext
 from kedge.protocol.runs import Mode, RunKind, RunOptions
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
     from kedge.skills.library import Library
+    from kedge.store.port import StoredContext
     from kedge.tools.process.command import WorkspaceJobs
 
 _KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
@@ -51,6 +52,11 @@ class LazyAgent:
 
     async def library(self, directory: Path, env: Mapping[str, str] | None = None) -> Library:
         return await (await self._load()).library(directory, env)
+
+    async def context(
+        self, stored: StoredContext, model: str | None, directory: Path, env: Mapping[str, str] | None = None
+    ) -> SessionContext:
+        return await (await self._load()).context(stored, model, directory, env)
 
     async def logins(self) -> Logins:
         return await (await self._load()).logins()

@@ -213,6 +213,40 @@ class ListedSessions(msgspec.Struct, frozen=True):
     sessions: list[ListedSession]
 
 
+ContextKind = Literal[
+    "system",
+    "instructions",
+    "tools",
+    "mcp_tools",
+    "notes",
+    "summary",
+    "prompts",
+    "answers",
+    "reasoning",
+    "tool_results",
+]
+
+
+class ContextPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of content in the next request. `instructions`: files like AGENTS.md; `tool_results`: with the calls."""
+
+    kind: ContextKind
+    tokens: int
+    chars: int
+
+
+class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What fills the model's context window. Tokens of the parts are estimated; with `estimated`, the sum is, too."""
+
+    model: str | None
+    context_window: int | None
+    used_tokens: int
+    free_tokens: int | None
+    summarize_at_tokens: int | None
+    estimated: bool
+    parts: list[ContextPart]
+
+
 class MessagesQuery(msgspec.Struct, frozen=True):
     after: str | None = None
     limit: Limit = MAX_PAGE
@@ -320,6 +354,19 @@ class Deleted(msgspec.Struct, frozen=True):
 
 class PendingPermissions(msgspec.Struct, frozen=True):
     permissions: list[PermissionRequest]
+
+
+class SessionGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person allowed for the rest of a session; `id` is that of the permission request."""
+
+    id: str
+    tool: str
+    description: str
+    rules: list[str]
+
+
+class SessionGrants(msgspec.Struct, frozen=True):
+    grants: list[SessionGrant]
 
 
 class GrantBody(msgspec.Struct, frozen=True):

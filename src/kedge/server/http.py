@@ -17,11 +17,12 @@ from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
 from kedge.engine.turn import Turn
 from kedge.engine.workspace_host import WorkspaceHost
-from kedge.protocol.api import Offered
+from kedge.protocol.api import Offered, SessionContext
 from kedge.protocol.errors import ShuttingDown
 from kedge.protocol.runs import Mode, RunKind, RunOptions
 from kedge.server.errors import NoRoute, NotAllowed
 from kedge.server.metrics import Metrics
+from kedge.store.port import StoredContext
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins
@@ -194,6 +195,9 @@ class Agent(Protocol):
         self, mode: Mode, options: RunOptions, directory: Path, env: Mapping[str, str] | None
     ) -> None: ...
     async def library(self, directory: Path, env: Mapping[str, str] | None = None) -> Library: ...
+    async def context(
+        self, stored: StoredContext, model: str | None, directory: Path, env: Mapping[str, str] | None = None
+    ) -> SessionContext: ...
     async def logins(self) -> Logins: ...
     async def mcp(self) -> McpAccess: ...
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None: ...

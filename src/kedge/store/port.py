@@ -6,7 +6,7 @@ A transaction's events are passed to `on_commit` after its commit, in the order 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -277,6 +277,7 @@ class Store(Protocol):
     async def pending_requests(
         self, workspace_id: str, kind: RequestKind
     ) -> list[PermissionRequest | QuestionRequest]: ...
+    async def revoke_grant(self, workspace_id: str, session_id: str, request_id: str) -> None: ...
     async def grants(self, workspace_id: str, session_id: str) -> list[PermissionRequest]: ...
 
     # limits on cost
@@ -301,6 +302,15 @@ class Store(Protocol):
 
 
 UndoState = Literal["undoing", "undone", "redoing", "redone", "dropped"]
+
+
+class StoredContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store has of a session that is part of its requests."""
+
+    history: Sequence[Message]
+    surroundings: bytes | None
+    tools: bytes | None  # of MCP servers
+    notes: Mapping[str, bytes]
 
 
 class NewChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from kedge.client.environment import caller_environment
 from kedge.client.reconnect import ReconnectPolicy
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kedge.client import AsyncClient
-    from kedge.protocol.api import ConfigAnswer, CredentialList, Offered, StoredCredential
+    from kedge.protocol.api import (
+        ConfigAnswer,
+        CredentialList,
+        Offered,
+        SessionContext,
+        SessionGrants,
+        StoredCredential,
+    )
     from kedge.protocol.messages import Message
     from kedge.protocol.requests import PermissionAction
     from kedge.protocol.runs import Attachment, Mode, OnBusy
@@ -148,6 +155,33 @@ class Api:
             return await self.call("POST", "/questions/answer", {**body, "answers": answer}, type=AnswerReceipt)
         return await self.call("POST", "/questions/cancel", body, type=AnswerReceipt)
 
+    async def session_grants(self, session_id: str) -> SessionGrants:
+        """Return what was allowed for the rest of a session."""
+        from kedge.protocol.api import SessionGrants
+
+        return await self.call("GET", f"/sessions/{escape(session_id)}/grants", type=SessionGrants)
+
+    async def revoke_grant(self, session_id: str, grant_id: str) -> None:
+        target = f"/sessions/{escape(session_id)}/grants/{escape(grant_id)}"
+        await self.call("DELETE", target, type=dict[str, Any])
+
+    async def session_context(self, session_id: str) -> SessionContext:
+        """Return what fills the context window of a session, with this shell's environment."""
+        from kedge.client.async_client import convert_answer
+        from kedge.protocol.api import SessionContext
+        from kedge.protocol.environment import HEADER, encode_environment
+
+        client = await self._ready()
+        target = f"{client.path}/sessions/{escape(session_id)}/context"
+        headers = {HEADER: encode_environment(caller_environment())}
+        answer = await client.transport.call("GET", target, policy=client.new_policy(), headers=headers)
+        return convert_answer(answer, SessionContext)
+
+    async def server_version(self) -> str:
+        from kedge.protocol.api import Version
+
+        return (await self.call_server("GET", "/v1/version", type=Version)).version
+
     # the workspace
 
     async def list_models(self) -> Offered:
@@ -194,6 +228,14 @@ class Api:
         from kedge.protocol.api import ConfigAnswer
 
         return await self.call("POST", "/config/remove", {"scope": "global", "key": key}, type=ConfigAnswer)
+
+    async def remove_rule(self, key: str, rule: str) -> None:
+        """Remove a rule from `permissions.KEY` of the user's own file."""
+        name = f"permissions.{key}"
+        own = [value.value for value in (await self.config()).values if value.key == name and value.layer == "user"]
+        rules = cast("list[Any]", own[0]) if own and isinstance(own[0], list) else []
+        left = [each for each in rules if each != rule]
+        await (self.set_config(name, left) if left else self.remove_config(name))
 
     async def jobs(self) -> list[Job]:
         return (await self.call("GET", "/jobs", type=JobList)).jobs

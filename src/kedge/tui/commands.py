@@ -68,23 +68,21 @@ class Commands:
             Command("effort", "Choose the reasoning effort of this session", self._effort, "[LEVEL]"),
             Command("mode", "Switch mode: plan, ask, auto-edit, auto, yolo", self._mode, "[MODE]", key="next_mode"),
             Command("login", "Add an API key", self._login, "[PROVIDER]"),
+            Command("permissions", "What runs may do without asking, and revoke it", self._permissions),
+            Command("status", "Version, server, model, endpoint, configuration", self._status),
             Command("init", "Write AGENTS.md for this project, or update it", self._init, "[WISHES]"),
-            Command(
-                "review", "Review uncommitted changes, or the branch against BASE (mode plan)", self._review, "[BASE]"
-            ),
+            Command("review", "Review uncommitted changes, or those since BASE", self._review, "[BASE]"),
             Command("skills", "Skills and sub-agents, and their files that are not used", self._skills),
             Command("compact", "Summarize the conversation to free context", self._compact),
-            Command("context", "Context usage", self._context),
+            Command("context", "What fills the context window", self._context),
             Command("cost", "Tokens and cost of this session", self._cost),
             Command("diff", "Files changed in this session", self._diff, key="changes"),
             Command("undo", "Undo the last prompt and its file changes", partial(self._rewind, "undo")),
             Command("redo", "Redo", partial(self._rewind, "redo")),
-            Command(
-                "rewind", "Go back to an earlier prompt: files, conversation, or both", partial(self._rewind, "rewind")
-            ),
+            Command("rewind", "Go back to an earlier prompt", partial(self._rewind, "rewind")),
             Command(
                 "timeline",
-                "What each prompt and command changed, and what was undone",
+                "What each prompt and command changed, and undos",
                 partial(self._rewind, "timeline"),
             ),
             Command("fork", "Fork this session", partial(self._rewind, "fork")),
@@ -277,10 +275,41 @@ class Commands:
             self._do(self._screen.api.summarize(session_id, run_id=new_run_id()))
 
     def _context(self, _: str) -> None:
-        session, window = self._screen.session, self._screen.window
-        used = session.context_tokens if session else 0
-        of = f" of {formats.format_tokens(window)} tokens ({used * 100 // window}%)" if window else " tokens"
-        self._screen.notify(f"{formats.format_tokens(used)}{of}", title="Context")
+        from kedge.tui.dialogs.status import TextDialog, draw_context
+
+        async def show(session_id: str) -> None:
+            context = await self._screen.api.session_context(session_id)
+            self._screen.interface.push_screen(TextDialog("Context", draw_context(context)))
+
+        if session_id := self._require_session():
+            self._do(show(session_id))
+
+    def _status(self, _: str) -> None:
+        from kedge.tui.dialogs.status import ShownSession, TextDialog, draw_status
+
+        async def show() -> None:
+            screen, api = self._screen, self._screen.api
+            offered, config, version = await asyncio.gather(api.list_models(), api.config(), api.server_version())
+            session, session_id = screen.session, screen.session_id
+            shown = ShownSession(
+                session_id=session_id,
+                title=screen.workspace.title_of(session_id),
+                model=screen.model,
+                window=screen.window,
+                context_tokens=session.context_tokens if session else 0,
+                mode=screen.mode,
+            )
+            providers = (await api.credentials()).providers
+            text = draw_status(screen.interface.launch, shown, offered, config, version, providers)
+            screen.interface.push_screen(TextDialog("Status", text))
+
+        self._do(show())
+
+    def _permissions(self, _: str) -> None:
+        from kedge.tui.dialogs.permissions import PermissionsDialog
+
+        screen = self._screen
+        screen.interface.push_screen(PermissionsDialog(screen.api, screen.session_id, screen.mode))
 
     def _cost(self, _: str) -> None:
         session = self._screen.session

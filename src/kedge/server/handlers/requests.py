@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from kedge.protocol.api import AnswerBody, GrantBody, PendingPermissions, PendingQuestions, RequestBody
+from kedge.protocol.api import (
+    AnswerBody,
+    Deleted,
+    GrantBody,
+    PendingPermissions,
+    PendingQuestions,
+    RequestBody,
+    SessionGrant,
+    SessionGrants,
+)
 from kedge.protocol.errors import Invalid
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, Skip
 from kedge.server.http import Request, Response
@@ -30,6 +39,28 @@ async def grant_permission(request: Request) -> Response:
         request.workspace_id, body.id, body.action, request.client, reason=body.reason, write_rules=write_rules
     )
     return Response(receipt)
+
+
+async def list_grants(request: Request) -> Response:
+    """List what was allowed for the rest of a session."""
+    from kedge.tools.permissions.policy import read_rules  # would slow the server's start
+
+    await request.engine.store.session(request.workspace_id, request.session_id)  # raises `NotFound`
+    granted = await request.engine.store.grants(request.workspace_id, request.session_id)
+    return Response(
+        SessionGrants(
+            [
+                SessionGrant(id=each.id, tool=each.tool, description=each.description, rules=read_rules(each, "rules"))
+                for each in granted
+            ]
+        )
+    )
+
+
+async def revoke_grant(request: Request) -> Response:
+    """Revoke what was allowed for a session, from its next run on."""
+    await request.engine.store.revoke_grant(request.workspace_id, request.session_id, request.path["grant_id"])
+    return Response(Deleted(deleted=True))
 
 
 async def get_skip(request: Request) -> Response:

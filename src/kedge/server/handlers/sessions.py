@@ -16,10 +16,12 @@ from kedge.protocol.api import (
     Sessions,
     SessionsQuery,
 )
+from kedge.protocol.environment import decode_environment
 from kedge.protocol.files import ForkBody, RedoBody, SessionFilesQuery, UndoBody
 from kedge.protocol.sessions import SessionChange
 from kedge.protocol.validation import check_model, check_text
 from kedge.server.http import Request, Response
+from kedge.store.port import StoredContext
 
 
 async def list_sessions(request: Request) -> Response:
@@ -81,6 +83,20 @@ async def list_session_files(request: Request) -> Response:
         engine.store, engine.file_recorder.versions, root, workspace_id, session_id, query.run_id, diffs=query.diff
     )
     return Response(files)
+
+
+async def get_session_context(request: Request) -> Response:
+    """What fills the context window of a session."""
+    store, workspace_id, session_id = request.engine.store, request.workspace_id, request.session_id
+    session = await store.session(workspace_id, session_id)
+    stored = StoredContext(
+        history=await store.history(workspace_id, session_id),
+        surroundings=await store.surroundings(session_id),
+        tools=await store.tools(session_id),
+        notes=await store.notes(session_id),
+    )
+    env = decode_environment(request.headers)
+    return Response(await request.context.agent.context(stored, session.model, request.directory, env))
 
 
 async def get_timeline(request: Request) -> Response:

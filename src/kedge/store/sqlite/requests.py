@@ -18,7 +18,7 @@ from kedge.protocol.requests import (
     RequestResolution,
 )
 from kedge.store.port import Claim
-from kedge.store.sqlite.rows import FAMILY, claimed_run, get_run
+from kedge.store.sqlite.rows import FAMILY, claimed_run, get_run, get_session
 from kedge.store.sqlite.writer import Transaction
 
 Request = PermissionRequest | QuestionRequest
@@ -124,6 +124,18 @@ def pending_requests(db: sqlite3.Connection, workspace_id: str, kind: RequestKin
     return [_decode(row["kind"], row["body"]) for row in rows]
 
 
+def revoke_grant(tx: Transaction, workspace_id: str, session_id: str, request_id: str) -> None:
+    """Take back what was allowed for a session: later runs ask again. The answer itself stays as it was (P14)."""
+    get_session(tx.db, workspace_id, session_id)
+    if request_id not in {grant.id for grant in grants(tx.db, workspace_id, session_id)}:
+        raise NotFound("grant", request_id)
+    tx.execute(
+        "UPDATE requests SET answer = CAST(json_set(CAST(answer AS TEXT), '$.revoked', json('true')) AS BLOB)"
+        " WHERE id = ? AND workspace_id = ?",
+        *(request_id, workspace_id),
+    )
+
+
 def asking_sessions(db: sqlite3.Connection) -> set[str]:
     """Return the sessions of all workspaces on which a request to a person is shown."""
     rows = db.execute("SELECT kind, body FROM requests WHERE answer IS NULL").fetchall()
@@ -137,6 +149,7 @@ def grants(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[P
         f"{FAMILY} SELECT r.body FROM family JOIN runs ON runs.session_id = family.id"
         " JOIN requests r ON r.workspace_id = ?1 AND r.asker_run_id = runs.run_id"
         " WHERE r.kind = 'permission' AND json_extract(CAST(r.answer AS TEXT), '$.action') = 'allow_session'"
+        " AND json_extract(CAST(r.answer AS TEXT), '$.revoked') IS NULL"
         " ORDER BY r.seq",
         (workspace_id, session_id),
     ).fetchall()

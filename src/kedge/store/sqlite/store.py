@@ -322,6 +322,9 @@ class SqliteStore:
     async def pending_requests(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]:
         return await self._readers.read(requests.pending_requests, workspace_id, kind)
 
+    async def revoke_grant(self, workspace_id: str, session_id: str, request_id: str) -> None:
+        await self._writer.write("revoke_grant", requests.revoke_grant, workspace_id, session_id, request_id)
+
     async def grants(self, workspace_id: str, session_id: str) -> list[PermissionRequest]:
         return await self._readers.read(requests.grants, workspace_id, session_id)
 
