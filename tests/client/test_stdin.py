@@ -25,6 +25,8 @@ IMPATIENT = "import kedge.cli.run_input as s; s.SILENT_S = 0.2"
         (" \n", "prompt", "prompt"),
         ("context\n", "", "context\n"),
         ("context", "  ", "context"),
+        ("context\n", "/review main", "/review main\n\ncontext\n"),
+        ("context", "/etc/hosts is wrong", "context\n\n/etc/hosts is wrong"),
     ],
 )
 def test_standard_input_comes_before_the_prompt_with_a_blank_line_between(given: str, prompt: str, whole: str) -> None:

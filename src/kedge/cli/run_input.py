@@ -173,12 +173,23 @@ def read_stdin(waiter: Waiter, *, insists: bool, has_prompt: bool, note: Callabl
 
 
 def join_prompt(prompt: str, piped: str) -> str:
-    """Put standard input before the prompt, with a blank line between them."""
+    """Put standard input before the prompt, with a blank line between them; after one that begins with `/NAME`.
+
+    Such a prompt may name a command, and what follows are its arguments.
+    """
     if not piped.strip():
         return prompt
     if not prompt.strip():
         return piped
+    if _begins_with_name(prompt):
+        return f"{prompt}\n\n{piped}"
     return f"{piped}{'' if piped.endswith(chr(10)) else chr(10)}\n{prompt}"
+
+
+def _begins_with_name(prompt: str) -> bool:
+    """Return whether a prompt begins like `/review`, and not like `/etc/hosts`."""
+    word = prompt.split(maxsplit=1)[0]
+    return word[0] == "/" and word[1:2].isalnum() and "/" not in word[1:]
 
 
 def _read_all(waiter: Waiter, silent_s: float | None) -> bytes:
