@@ -42,11 +42,11 @@ def test_a_command_is_run_from_the_command_line_with_arguments_and_standard_inpu
 
 def test_a_command_of_a_text_that_was_running_when_the_server_died_is_not_run_again(home: Home) -> None:
     text = "First: !`echo one >> log`\nSecond: !`echo two >> log; echo at work; cat door`\nThird: !`echo three >> log`"
-    write(home.config_dir / "kedge/skills/work/SKILL.md", f"---\nname: work\ndescription: Works\n---\n{text}")
+    write(home.config_dir / "kedge/skills/toil/SKILL.md", f"---\nname: toil\ndescription: Works\n---\n{text}")
     with at_home(home) as project:
         os.mkfifo(project.directory / "door")
         session = project.session()
-        project.submit(session, "/work", "r", **ALL)
+        project.submit(session, "/toil", "r", **ALL)
         opened = os.open(project.directory / "door", os.O_WRONLY)  # returns when the command has opened its end
         project.server.kill()
         os.close(opened)
@@ -58,7 +58,7 @@ def test_a_command_of_a_text_that_was_running_when_the_server_died_is_not_run_ag
         assert "interrupted" in prompt
         assert "not run again: echo two" in prompt
         assert "Third: [Not run" in prompt
-        assert [each.role for each in project.messages("/work")] == ["user", "assistant"]
+        assert [each.role for each in project.messages("/toil")] == ["user", "assistant"]
 
 
 def test_the_doctor_lists_what_is_found_and_what_is_not_used(home: Home) -> None:

@@ -37,7 +37,6 @@ from kedge.protocol.messages import ToolCall, ToolResult
 from kedge.protocol.requests import Answer
 from kedge.protocol.text_safety import visible_line
 from kedge.protocol.tool_input import correct_params, parse_tool_input
-from kedge.skills.tool_names import is_writer
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.describe import explain_refusal
@@ -165,6 +164,8 @@ class ToolRunner:
         writers = self._scope.config.agent.writers
         if call.name != "agent" or not writers:
             return False
+        from kedge.skills.tool_names import is_writer
+
         given = correct_params(call.name, parse_tool_input(call.input) or {})
         agent = self._scope.library.agents.get(str(given.get("agent", "")))
         return agent is not None and is_writer(agent, writers)

@@ -31,7 +31,6 @@ from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions, Usage
 from kedge.skills.definitions import AgentDefinition
 from kedge.skills.library import Library
-from kedge.skills.tool_names import is_writer, list_agent_tools
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, RunAs, ToolScope
 from kedge.tools.process.command import Jobs
@@ -223,6 +222,8 @@ class CallContext:
         )
         model = self._ctx.model
         if agent and (agent in self.library.agents or agent not in GENERAL_AGENT):
+            from kedge.skills.tool_names import is_writer, list_agent_tools
+
             definition = self._find_agent(agent)
             may_write = is_writer(definition, self.config.agent.writers)
             options = msgspec.structs.replace(

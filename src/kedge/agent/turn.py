@@ -20,7 +20,6 @@ from kedge.agent.fallback import ModelChoice
 from kedge.agent.limits import RunLimits
 from kedge.agent.output_schema import OutputSchema
 from kedge.agent.retry import ModelUnavailable, RetryPolicy
-from kedge.agent.slash_commands import PromptExpander, find_model, list_active_rules
 from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, SummaryRefused, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
@@ -207,10 +206,11 @@ class _Turn:
             await hooks.submit_prompts(history)
         if setup.mcp is not None:
             await setup.mcp.update()
-        if self._ctx.run.kind == "prompt" and not setup.step_runner.endpoint.info.is_tiny:
-            assert self._judge is not None
-            notes = setup.surroundings.notes
-            expander = PromptExpander(notes, setup.scope, self._judge, setup.tool_runner)
+        is_tiny = setup.step_runner.endpoint.info.is_tiny
+        if self._ctx.run.kind == "prompt" and self._library.has_slash_commands and not is_tiny and self._judge:
+            from kedge.agent.slash_commands import PromptExpander
+
+            expander = PromptExpander(setup.surroundings.notes, setup.scope, self._judge, setup.tool_runner)
             await expander.expand(history, self._run_ids)
         if is_nearly_full(history, setup.step_runner.endpoint.info, setup.scope.config.agent):
             with contextlib.suppress(SummaryRefused):  # there may be room for another step
@@ -325,10 +325,12 @@ class _Turn:
             config = await asyncio.to_thread(deps.configure, ctx.directory, env)
             # Commands that print an API key or download a model must not be found in the workspace.
             outside = await asyncio.to_thread(with_safe_path, env, ctx.directory)
-            library = self._library = await asyncio.to_thread(self._read_library, env, config)
+            library = self._library = await asyncio.to_thread(deps.libraries.read, ctx.directory, env, config)
             ctx.publish_skills(library.state)
-            if ctx.run.model is None and (model := find_model(ctx.run, library)) is not None:
-                ctx.model = model
+            if ctx.run.model is None and library.has_slash_commands:
+                from kedge.agent.slash_commands import find_model
+
+                ctx.model = find_model(ctx.run, library) or ctx.model
             keys = TurnApiKeys(ctx, deps.selector, deps.credentials, outside, config)
             models = TurnModels(deps, ctx, outside, config)
             limits = RunLimits(ctx, config, deps.cost_questions)
@@ -344,9 +346,6 @@ class _Turn:
                 hooks=await asyncio.to_thread(self._create_hooks, config),
             )
         return self._base
-
-    def _read_library(self, env: Mapping[str, str], config: Config) -> Library:
-        return self._deps.libraries.read(self._ctx.directory, env, config)
 
     async def _build_setup(self, history: list[Message]) -> _TurnSetup:
         deps, ctx = self._deps, self._ctx
@@ -368,7 +367,10 @@ class _Turn:
         scope.library = self._library
         judge = self._judge = self._judge or await _create_judge(ctx, scope)
         judge.skill_directories = [skill.origin.directory for skill in self._library.skills.values()]
-        judge.grant(list_active_rules(history, self._run_ids, self._library))
+        if self._library.has_slash_commands:
+            from kedge.agent.slash_commands import list_active_rules
+
+            judge.grant(list_active_rules(history, self._run_ids, self._library))
         mode = TurnMode(ctx, scope, judge, base.limits, self._load_config)
         self._told_mode = await mode.follow()
         base.limits.check_price(endpoint)  # mode `auto` may have read a limit

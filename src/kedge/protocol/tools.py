@@ -46,3 +46,5 @@ _ROWS = (
 )
 
 BUILT_IN_TOOLS = {facts.name: facts for facts in _ROWS}
+# A sub-agent delegates to no other one, asks no questions, and has no skills.
+NOT_FOR_AGENTS = frozenset({"agent", "question", "skill"})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from kedge.protocol.skills import CommandSource
-from kedge.skills.frontmatter import Frontmatter, read_frontmatter
+
+if TYPE_CHECKING:
+    from kedge.skills.frontmatter import Frontmatter
 
 MAX_DESCRIPTION_CHARS = 1_024
 MAX_HINT_CHARS = 200
@@ -174,6 +176,8 @@ def _list_denied_tools(front: Frontmatter) -> tuple[str, ...]:
 
 
 def _read(text: str, origin: Origin, problems: list[Problem]) -> Frontmatter:
+    from kedge.skills.frontmatter import read_frontmatter  # not before there is a file
+
     front = read_frontmatter(text)
     if front.problem:
         problems.append(Problem(origin.path, front.problem, True))

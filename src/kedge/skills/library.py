@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,7 +28,9 @@ from kedge.skills.definitions import (
     parse_skill,
 )
 from kedge.skills.places import Found, Place, find_files, list_places, list_untrusted, read_text, show
-from kedge.skills.plugins import Plugin, find_plugins
+
+if TYPE_CHECKING:
+    from kedge.skills.plugins import Plugin
 
 MAX_CACHED = 5_000
 
@@ -57,6 +59,10 @@ class Library(msgspec.Struct, frozen=True):
     def state(self) -> str:
         """Changes when a definition changes."""
         return hashlib.sha256(msgspec.json.encode([self.skills, self.commands, self.agents])).hexdigest()
+
+    @property
+    def has_slash_commands(self) -> bool:
+        return bool(self.skills or self.commands)
 
     def find_slash_command(self, name: str) -> Skill | Command | None:
         """Return what `/name` runs: the user's own command or skill, else one of the project or of a plugin."""
@@ -88,7 +94,11 @@ class LibraryReader:
         """Return what is there now. Blocks; never fails for what is in a file."""
         problems: list[Problem] = []
         shadowed: list[Shadowed] = []
-        plugins = find_plugins(config, env, problems) if config.plugins else []
+        plugins: list[Plugin] = []
+        if config.plugins:
+            from kedge.skills.plugins import find_plugins  # few have some
+
+            plugins = find_plugins(config, env, problems)
         with self._lock:
             skills = self._read_kind("skill", Skill, directory, env, config, plugins, problems)
             commands = self._read_kind("command", Command, directory, env, config, plugins, problems)

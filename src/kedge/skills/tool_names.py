@@ -7,14 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kedge.config.rules import BadRule, read_rule
 from kedge.protocol.tool_input import correct_tool_name
-from kedge.protocol.tools import BUILT_IN_TOOLS
+from kedge.protocol.tools import BUILT_IN_TOOLS, NOT_FOR_AGENTS
 from kedge.skills.definitions import AgentDefinition
 
 MAX_RULES = 50
 _ALLOWED = re.compile(r"([A-Za-z_][\w.-]{0,99})(?:\((.*)\))?", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Z_]{1,40})\}")
-# A sub-agent delegates to no other one, asks no questions, and has no skills.
-NOT_FOR_AGENTS = frozenset({"agent", "question", "skill"})
 
 
 def name_tool(written: str) -> str | None:

@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 
 from kedge.protocol.runs import Permissions, RunKind
-from kedge.protocol.tools import BUILT_IN_TOOLS
-from kedge.skills.tool_names import NOT_FOR_AGENTS
+from kedge.protocol.tools import BUILT_IN_TOOLS, NOT_FOR_AGENTS
 from kedge.tools.port import Tool
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.skills.definitions import Skill
-from kedge.skills.rendering import fill_skill, format_skill, list_files, list_names
-from kedge.skills.template import Filled, Mention, Run
-from kedge.skills.tool_names import list_rules
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool, ToolContext, ToolScope
+
+# The modules that fill in texts are imported when a skill is used.
+if TYPE_CHECKING:
+    from kedge.skills.template import Filled, Mention, Run
 
 _MAX_NAMED = 30
 
@@ -30,11 +31,16 @@ async def list_commands(scope: ToolScope, params: SkillParams) -> Sequence[str]:
 
 
 def list_granted(scope: ToolScope, params: SkillParams) -> Sequence[str]:
+    from kedge.skills.rendering import list_names
+    from kedge.skills.tool_names import list_rules
+
     skill = _find_skill(scope, params.name)
     return list_rules(skill.allowed_tools, list_names(skill.origin))
 
 
 async def run(ctx: ToolContext, params: SkillParams) -> Output:
+    from kedge.skills.rendering import format_skill, list_files
+
     skill = _find_skill(ctx, params.name)
     filled = _fill(skill, params)
     outputs = {line: await ctx.run_command(line) for line in filled.commands}
@@ -45,12 +51,16 @@ async def run(ctx: ToolContext, params: SkillParams) -> Output:
 
 def show_output(piece: Run | Mention, outputs: dict[str, str]) -> str:
     """Return the output of a command in a text, or why it was not run."""
+    from kedge.skills.template import Mention
+
     if isinstance(piece, Mention):
         return f"@{piece.path}"
     return f"[Not run: {piece.line}: {piece.problem}]" if piece.problem else outputs.get(piece.line, "")
 
 
 def _fill(skill: Skill, params: SkillParams) -> Filled:
+    from kedge.skills.rendering import fill_skill
+
     return fill_skill(skill, params.arguments or None)
 
 
