@@ -262,6 +262,7 @@ class ChatScreen(Screen[None]):
     def show_request(self, dialog: Widget) -> None:
         """Show a permission request above the editor, so that the call that it is about stays visible."""
         self.query_one("#main").mount(dialog, before=self.editor)
+        self.draw_soon()  # on a short screen others make room for it
 
     def call_after_quiet(self, callback: Callable[[], None], wait_s: float) -> None:
         """Call it later, and not for an earlier call of this."""
