@@ -104,6 +104,7 @@ def _show(client: Client, words: list[str], options: Options) -> None:
         ("Started", _describe_start(run)),
         ("Time", _describe_duration(run)),
         ("Model", run["model"] or ""),
+        ("Mode", run.get("mode") or ""),
         ("Tokens", f"{usage['input_tokens']:,} in, {usage['output_tokens']:,} out"),
         ("Cost", describe_cost(usage)),
         ("Error", run.get("error") or ""),
