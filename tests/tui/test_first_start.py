@@ -85,3 +85,29 @@ async def test_who_wants_to_look_around_first_is_told_how_to_go_on(home: Home, t
         await ui.opens("FirstStart")
         await ui.press("escape")
         await ui.shows("No model yet. Use /login", "no model")
+
+
+async def test_a_server_is_entered_by_its_address_and_only_kept_if_it_lists_models(home: Home, tmp_path: Path) -> None:
+    path = home.config_dir / "kedge" / "config.toml"
+    async with kedge(tmp_path, is_ready=False) as ui:
+        await ui.opens("FirstStart")
+        options = ui.app.screen.query_one(OptionList)
+        options.highlighted = options.get_option_index("server")
+        await ui.press("enter")
+        await ui.opens("ServerDialog")
+        url, key = (ui.app.screen.query_one(f"#server-{name}", Input) for name in ("url", "key"))
+        url.value = "example.com"
+        await ui.press("enter")
+        await ui.shows("starts with http")
+        url.value, key.value = home.models.base_url, WRONG
+        await ui.press("enter")
+        await ui.shows("rejected")
+        assert not path.exists() or "custom" not in path.read_text()
+        key.value = RIGHT
+        await ui.press("enter")
+        await ui.opens("ModelDialog")
+        assert f'base_url = "{home.models.base_url}"' in path.read_text()
+        await ui.write("custom/fake-model")
+        await ui.press("enter")
+        await ui.closes()
+        await ui.until(lambda: ui.app.chat.model == "custom/fake-model", "it is the model now")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_EFFORT = "default"
+OTHER_SERVER = "other server"  # no provider's id
 
 
 class CurrentModel(NamedTuple):
@@ -104,7 +105,10 @@ async def log_in(app: Interface, provider: str) -> bool:
         return False
     if not provider:
         items = [(each.provider_id, each.title, each.key_variable) for each in known if each.needs_key]
+        items.append((OTHER_SERVER, "An OpenAI-compatible server, by its address", ""))
         provider = await app.ask(Palette(items, "Choose a provider")) or ""
+    if provider == OTHER_SERVER:
+        return await add_server(app)
     found = next((each for each in known if each.provider_id == provider), None)
     if found is None:
         if provider:
@@ -113,6 +117,18 @@ async def log_in(app: Interface, provider: str) -> bool:
     session = app.chat.session
     is_rejected = session is not None and session.rejected_provider == provider
     return bool(await app.ask(KeyDialog(app.api, found, is_rejected=is_rejected)))
+
+
+async def add_server(app: Interface) -> bool:
+    """Ask for the address of a server and store it in the user's configuration; return whether there is a new one."""
+    from kedge.tui.dialogs.models import ServerDialog
+
+    try:
+        known = (await app.api.credentials()).providers
+    except ClientError as error:
+        app.chat.hint(str(error))
+        return False
+    return bool(await app.ask(ServerDialog(app.api, {each.provider_id for each in known})))
 
 
 async def first_start(app: Interface) -> bool:
@@ -124,7 +140,8 @@ async def first_start(app: Interface) -> bool:
         if choice is None:
             app.chat.hint("No model yet. Use /login to add an API key, or /model to choose a model.")
             return False
-        if choice == "model" or (choice == "key" and await log_in(app, "")):
+        is_new = (choice == "key" and await log_in(app, "")) or (choice == "server" and await add_server(app))
+        if choice == "model" or is_new:
             await pick_model(app, "")
     return True
 

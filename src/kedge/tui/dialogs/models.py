@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -147,6 +149,75 @@ class KeyDialog(GuardedDialog[bool]):
         self.dismiss(True)
 
 
+_SERVER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,23}")
+
+
+class ServerDialog(Dialog[str]):
+    """Asks for the address of an OpenAI-compatible server. It is kept in the user's configuration if it lists models.
+
+    Returns the provider's id.
+    """
+
+    FOOTER = "Tab next field · Enter check and save · Esc close"
+
+    def __init__(self, api: Api, taken: Collection[str]) -> None:
+        super().__init__("OpenAI-compatible server")
+        self._api = api
+        self._taken = taken
+
+    def body(self) -> ComposeResult:
+        yield Input(placeholder="Address, like http://192.168.1.20:8000/v1", compact=True, id="server-url")
+        yield Input(placeholder="API key, if it needs one", password=True, compact=True, id="server-key")
+        yield Input("custom", placeholder="Name, for models like custom/NAME", compact=True, id="server-name")
+        note = "It is saved in your configuration if it answers with a list of models."
+        yield Static(note, id="server-note", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#server-url", Input).focus()
+
+    @on(Input.Submitted)
+    def _submit(self) -> None:
+        url, key, name = (self.query_one(f"#server-{each}", Input).value.strip() for each in ("url", "key", "name"))
+        if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", url):
+            self._say("Enter an address that starts with http:// or https://")
+        elif not _SERVER_NAME.fullmatch(name):
+            self._say("The name needs a small letter first, then small letters, digits, - and _")
+        elif name in self._taken:
+            self._say(f"There is a provider named {name} already: choose another name")
+        else:
+            self._check(name, url.rstrip("/"), key)
+
+    @work(exclusive=True)
+    async def _check(self, name: str, url: str, key: str) -> None:
+        self._say("Checking…")
+        try:
+            await self._api.set_config(f"providers.{name}.base_url", url)
+            problem = await self._find_problem(name, key)
+            if problem is None:
+                self.dismiss(name)
+                return
+            await self._api.remove_config(f"providers.{name}")
+        except ClientError as error:
+            problem = str(error)
+        self._say(problem)
+
+    async def _find_problem(self, name: str, key: str) -> str | None:
+        """Return why the server cannot be used; None if it can. Stores the API key if it is accepted."""
+        try:
+            if key:
+                await self._api.log_in(name, key)
+            offered = await self._api.list_models()
+        except ClientError as error:
+            return str(error)
+        found = next((each for each in offered.providers if each.id == name), None)
+        if found is None or not found.usable:
+            return found.why if found else "The server cannot be used"
+        return None if found.models else f"It lists no models ({found.why}). Check the address: most end in /v1"
+
+    def _say(self, text: str) -> None:
+        self.query_one("#server-note", Static).update(visible(text))
+
+
 class FirstStart(Dialog[str]):
     FOOTER = "Enter select · Esc skip (use /login or /model later)"
 
@@ -166,6 +237,7 @@ class FirstStart(Dialog[str]):
         yield OptionList(
             *([Option("Choose a model", id="model")] if usable else []),
             Option("Enter an API key", id="key"),
+            Option("Enter the address of an OpenAI-compatible server", id="server"),
             Option("Check again", id="again"),
             markup=False,
         )
