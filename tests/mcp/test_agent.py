@@ -330,6 +330,42 @@ async def test_processes_end_with_their_children_when_the_configuration_or_the_w
     assert await driver.kedge.store.left_processes() == []
 
 
+async def test_a_connection_that_is_given_up_while_it_begins_leaves_no_process(
+    driver: Driver, odd: Odd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kedge.agent.mcp_tools.FIRST_WAIT_S", 0.0)
+    use(driver, odd=odd.config("slow"))
+    await driver.ask('[[fake text="x"]]')
+    await odd.noted("started")
+    assert is_alive(odd.pid)
+    await driver.agent.workspace_deleted(driver.kedge.workspace_id)
+    await gone(odd.pid)
+    assert await driver.kedge.store.left_processes() == []
+
+
+async def test_a_server_that_grows_or_is_not_used_is_ended_and_comes_back_with_the_next_call(
+    driver: Driver, odd: Odd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "TICK_S", 0.05)
+    use(driver, odd=odd.config())
+    session = await driver.kedge.session()
+    await driver.ask(calling("mcp_odd_echo"), session, options=ALLOW)
+    first = odd.pid
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "MAX_MEMORY_BYTES", 1024 * 1024)
+        await driver.kedge.seen(
+            lambda event: isinstance(event.payload, McpEvent) and "memory" in str(event.payload.error)
+        )
+        await gone(first)
+    await driver.ask(calling("mcp_odd_echo"), session, options=ALLOW)
+    assert not (await result_of(driver, session)).is_error
+    second = odd.pid
+    assert second != first
+    monkeypatch.setattr(supervisor, "IDLE_S", 0.0)
+    await driver.kedge.seen(lambda event: isinstance(event.payload, McpEvent) and event.payload.state == "idle")
+    await gone(second)
+
+
 async def test_the_environment_is_the_servers_and_the_configured_never_a_runs(driver: Driver, odd: Odd) -> None:
     use(driver, odd=odd.config(env={"EXTRA": "1"}))
     session = await driver.kedge.session()

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 RETRY_S = (1.0, 5.0, 20.0, 60.0)  # pauses before a server is started again by itself; then it waits for the next run
 STABLE_S = 60.0  # a connection that lasted so long was no failure
 IDLE_S = 30 * 60.0  # without a run in the workspace: servers keep state that a session may come back to
-TICK_S = 10.0  # how often memory is looked at, while a process is alive
+TICK_S = 10.0  # how often memory and idleness are looked at
 MAX_MEMORY_BYTES = 4 * 1024 * 1024 * 1024  # of a server with all its processes
 MAX_ERROR_CHARS = 500
 REFRESH_S = 2.0  # a step waits no longer for a list that changed
@@ -154,10 +154,6 @@ class McpServer:
             error = f"it used {used >> 20} MiB of memory and was ended"
             log.warning("the MCP server %s: %s", self.name, error)
             await self.stop("failed", error)
-
-    @property
-    def has_process(self) -> bool:
-        return self._process is not None
 
     def describe(self, offered: Sequence[OfferedTool]) -> seen.McpServer:
         transport, client = self._transport, self.client
@@ -362,11 +358,11 @@ class WorkspaceServers:
         task.add_done_callback(self._ending.discard)
 
     async def _tick(self) -> None:
-        """Look after the processes as long as there are any."""
+        """Look after the servers until they are idle."""
         loop = asyncio.get_running_loop()
         while True:
+            await asyncio.sleep(TICK_S)
             servers = list(self.servers.values())
-            await asyncio.sleep(TICK_S if any(server.has_process for server in servers) else IDLE_S)
             if any(server.calls for server in servers):
                 self.touch()
             if loop.time() - self._used_at > IDLE_S:
