@@ -141,6 +141,18 @@ def test_the_log_is_read_in_pages_without_gap(client: Client, workspace: str, se
     assert paged[-1]["type"] == "run_complete"
 
 
+def test_a_queued_prompt_is_read_with_its_attachments(client: Client, workspace: str, session_id: str) -> None:
+    agent = f"{workspace}/agent/sessions/{session_id}"
+    waiting_run(client, workspace, session_id)
+    attached = [{"file_name": "a.txt", "mime_type": "text/plain", "content": "aGk="}]
+    client.submit(workspace, session_id, "say never", run_id="second", attachments=attached)
+    found = done(client.get(f"{agent}/prompts/second"))
+    assert (found["run"]["prompt"], found["attachments"]) == ("say never", attached)
+    assert client.get(f"{agent}/prompts/waiting").code == "not_queued"
+    assert client.get(f"{agent}/prompts/none").status == 404
+    done(client.post(f"{agent}/cancel"))
+
+
 def test_the_queue_is_listed_dropped_from_and_cleared(client: Client, workspace: str, session_id: str) -> None:
     agent = f"{workspace}/agent/sessions/{session_id}"
     request = waiting_run(client, workspace, session_id)

@@ -109,3 +109,29 @@ async def test_a_burst_with_keys_that_are_bound(
 ) -> None:
     done = await play(keys, tmp_path, monkeypatch, is_burst=True)
     assert (done[0], done[1], done[3]) == (sent, text, screen)
+
+
+async def test_a_click_waits_for_the_keys_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with offline_app.open_app(tmp_path, monkeypatch, (80, 24)) as (app, pilot):
+        _ = app.session
+        app.chat.show_state()
+        await settle(app, pilot)
+        place = app.chat.transcript.region
+        app.post_message(make_event("ctrl+p"))
+        for kind in (events.MouseDown, events.MouseUp):  # on the chat, which the palette covers by then
+            app.post_message(kind(None, place.x + 1, place.y + 1, 0, 0, 1, False, False, False))
+        app.post_message(make_event("z"))
+        await settle(app, pilot)
+        assert [field.value for field in app.screen.query(Input)] == ["z"]
+        assert app.chat.transcript.selected is None
+
+
+async def test_typing_in_the_quit_dialog_goes_on_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with offline_app.open_app(tmp_path, monkeypatch, (80, 24)) as (app, pilot):
+        app.session.runs["1"] = offline_app.run("1", "Why?", "running")
+        app.chat.show_state()
+        await settle(app, pilot)
+        for key in ("ctrl+c", *"stay"):
+            app.post_message(make_event(key))
+        await settle(app, pilot)
+        assert (type(app.screen).__name__, app.chat.editor.text) == ("ChatScreen", "stay")

@@ -244,7 +244,7 @@ async def test_a_request_answered_elsewhere_closes_behind_another_dialog(served:
         await ask(ui, bash(served, "asked behind", "touch behind"))
         (request_id,) = ui.app.workspace.requests
         await ui.press("ctrl+q")
-        await ui.opens("ConfirmDialog")
+        await ui.opens("QuitDialog")
         await other.call("POST", "/permissions/grant", {"id": request_id, "action": "allow"}, type=dict)
         await ui.until(lambda: not ui.app.workspace.requests, "answered")
         await ui.idle()

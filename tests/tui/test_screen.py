@@ -10,6 +10,7 @@ import pytest
 
 from kedge.client import AsyncClient
 from kedge.protocol.api import Runs
+from kedge.protocol.runs import Attachment
 from kedge.tui import api
 from kedge.tui.editor.draft import Draft
 from kedge.tui.state.blocks import CallBlock
@@ -194,7 +195,7 @@ async def test_leaving_from_a_dialog_asks_too(served: Home, tmp_path: Path) -> N
         await ui.press("f1")
         await ui.opens("HelpDialog")
         await ui.press("ctrl+q")
-        await ui.opens("ConfirmDialog")
+        await ui.opens("QuitDialog")
         await ui.shows("keep running")
         await ui.press("enter", "escape")  # stays
         await ui.closes()
@@ -238,11 +239,11 @@ async def test_leaving_a_run_can_cancel_it(served: Home, tmp_path: Path) -> None
         await ui.submit(asking(gate="leave-and-cancel"))
         await ui.shows("Working")
         await ui.press("ctrl+c")
-        await ui.opens("ConfirmDialog")
+        await ui.opens("QuitDialog")
         await ui.press("escape")
         await ui.closes()
         await ui.press("ctrl+c")
-        await ui.opens("ConfirmDialog")
+        await ui.opens("QuitDialog")
         await ui.press("up", "enter")
         await ui.until(lambda: ui.app.return_code == 0, "it left")
         assert ui.app.chat.session is not None
@@ -268,3 +269,20 @@ async def test_what_other_clients_do_to_the_session_shows_at_once(served: Home, 
         await ui.shows("session was deleted", "half-typed", "Command palette")
         await ui.press("enter")
         await ui.shows("▌ half-typed", "FAKE-ANSWER-OK")
+
+
+async def test_canceled_prompts_come_back_with_their_attachments(served: Home, tmp_path: Path) -> None:
+    (tmp_path / "named.png").write_bytes(PNG)
+    async with kedge(tmp_path) as ui:
+        await ui.submit(asking(gate="attached", text="NEVER"))
+        await ui.shows("Working")
+        await ui.write("look at @named.png and ")
+        ui.app.chat.editor.put_back_prompt("this", [Attachment("shot.png", "image/png", PNG)])
+        await ui.press("enter")
+        await ui.shows("○")
+        await ui.press("escape", "escape")
+        await ui.shows("Canceled")
+        await ui.until(lambda: ui.app.chat.editor.text, "back in the editor")
+        content = ui.app.chat.editor.content
+        assert [each.file_name for each in content.attachments] == ["shot.png"]
+        assert "@named.png" in content.text

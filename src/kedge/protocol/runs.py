@@ -165,6 +165,13 @@ class RunStatus(Run, frozen=True, kw_only=True):
     ended_at: float | None = None
 
 
+class QueuedPrompt(msgspec.Struct, frozen=True):
+    """A run that has not started, with its attachments."""
+
+    run: Run
+    attachments: list[Attachment]
+
+
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The payload of `run_complete`: how a run ended (P2). `error` and `cancelled` are never both set (P8)."""
 

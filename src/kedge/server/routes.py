@@ -24,7 +24,7 @@ from kedge.protocol.mcp_requests import (
     McpTest,
 )
 from kedge.protocol.requests import AnswerReceipt, Skip
-from kedge.protocol.runs import Receipt, Run, RunStatus
+from kedge.protocol.runs import QueuedPrompt, Receipt, Run, RunStatus
 from kedge.protocol.sessions import (
     Job,
     JobList,
@@ -102,6 +102,7 @@ ROUTES = (
     Route("POST", A + "/prompts/move", runs.move_queued_prompt, api.Queue, body=api.MoveBody, errors=(409,)),
     Route("POST", A + "/prompts/promote", runs.promote_queued_prompt, Run, body=api.PromoteBody, errors=(409,)),
     Route("POST", A + "/prompts/clear", runs.clear_queue, api.Cancelled),
+    Route("GET", A + "/prompts/{run_id}", runs.get_queued_prompt, QueuedPrompt, errors=(409,)),
     Route("DELETE", A + "/prompts/{run_id}", runs.remove_queued_prompt, api.Cancelled, errors=(409,)),
     Route("GET", W + "/config", config.get_config, api.ConfigAnswer, errors=(422,)),
     Route("POST", W + "/config/set", config.set_config, api.ConfigAnswer, body=api.ConfigSetBody),

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from kedge.client.environment import caller_environment
+from kedge.client.errors import Refused
 from kedge.client.reconnect import ReconnectPolicy
 from kedge.http.http1 import build_query, escape
 from kedge.protocol.requests import AnswerReceipt
-from kedge.protocol.runs import Receipt
+from kedge.protocol.runs import QueuedPrompt, Receipt
 from kedge.protocol.sessions import Job, JobList, JobOutput
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     )
     from kedge.protocol.messages import Message
     from kedge.protocol.requests import PermissionAction
-    from kedge.protocol.runs import Attachment, Mode, OnBusy
+    from kedge.protocol.runs import Attachment, Mode, OnBusy, Run
     from kedge.protocol.sessions import ListedSession, Session
     from kedge.protocol.skills import SkillList, UserCommand
 
@@ -124,6 +125,14 @@ class Api:
 
     async def cancel(self, session_id: str) -> list[str]:
         return await (await self._ready()).cancel(session_id=session_id)
+
+    async def read_queued(self, run: Run) -> QueuedPrompt:
+        """Return a queued prompt with its attachments; without them if it is no longer queued."""
+        target = f"/agent/sessions/{escape(run.session_id)}/prompts/{escape(run.run_id)}"
+        try:
+            return await self.call("GET", target, type=QueuedPrompt)
+        except Refused:
+            return QueuedPrompt(run, [])
 
     async def drop(self, session_id: str, run_id: str) -> None:
         """Remove a prompt from the queue."""

@@ -30,7 +30,7 @@ from kedge.tui.api import Api
 from kedge.tui.colorless import Colorless, is_colorless
 from kedge.tui.dialogs.dialog import GuardedDialog, TooSmall, is_too_small
 from kedge.tui.editor.draft import Content
-from kedge.tui.key_queue import KeyQueue
+from kedge.tui.key_queue import Input, KeyQueue
 from kedge.tui.output import FrameGate, TerminalDriver
 from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
@@ -296,14 +296,15 @@ class KedgeApp(App[int]):
             pass  # `Sync` triggers it again when the server is back
 
     async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+        if isinstance(event, Input) and not event.is_forwarded and self._keys.must_wait(event):
             self._keys.add(event)
         else:
             await super().on_event(event)
 
-    async def _handle_input(self, event: events.Key | events.Paste) -> None:
-        """Handle a key or a paste; called when those before have had their effect."""
-        self.chat.requests.note_key()
+    async def _handle_input(self, event: Input) -> None:
+        """Handle a key, a paste or the mouse; called when those before have had their effect."""
+        if not isinstance(event, events.MouseEvent):
+            self.chat.requests.note_key()
         if isinstance(event, events.Key):
             self.chat.clear_hint(event.key)
             if isinstance(self.screen, GuardedDialog) and not self.screen.accepts_key(event.key):
@@ -385,7 +386,7 @@ class KedgeApp(App[int]):
         if session is None or not session.is_busy:
             self.exit(0)
             return
-        from kedge.tui.dialogs.dialog import ConfirmDialog
+        from kedge.tui.dialogs.dialog import QuitDialog
 
         def take_choice(choice: str | None) -> None:
             if choice == "quit":
@@ -395,7 +396,7 @@ class KedgeApp(App[int]):
             else:
                 self.chat.draw_soon()  # shows a request that arrived meanwhile
 
-        self.push_screen(ConfirmDialog(QUIT_TEXT, QUIT_CHOICES), take_choice)
+        self.push_screen(QuitDialog(QUIT_TEXT, QUIT_CHOICES, self.chat.editor.insert_text), take_choice)
 
     async def _cancel_and_quit(self, session_id: str) -> None:
         try:

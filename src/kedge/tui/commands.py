@@ -21,7 +21,7 @@ from kedge.tui.editor.draft import Draft
 from kedge.tui.state.blocks import Block, CallBlock
 
 if TYPE_CHECKING:
-    from kedge.protocol.runs import Run
+    from kedge.protocol.runs import QueuedPrompt
     from kedge.protocol.skills import CommandSource, UserCommand
     from kedge.tui.dialogs.queue import QueueDialog
     from kedge.tui.port import Chat
@@ -345,10 +345,10 @@ class Commands:
             screen.hint("The queue is empty")
             return
 
-        def take_edited(run: Run | None) -> None:
+        def take_edited(queued: QueuedPrompt | None) -> None:
             self._queue_dialog = None
-            if run is not None:
-                screen.editor.put_back(f"!{run.prompt}" if run.kind == "shell" else run.prompt)
+            if queued is not None:
+                screen.editor.put_back_run(queued)
 
         self._queue_dialog = QueueDialog(screen.api, session.session_id, session.queue)
         screen.interface.push_screen(self._queue_dialog, take_edited)

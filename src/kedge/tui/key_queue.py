@@ -1,4 +1,4 @@
-"""`KeyQueue`: keys and pastes are handled in the order in which they were typed.
+"""`KeyQueue`: keys, pastes and clicks are handled in the order in which they were made.
 
 Textual gives a key to the focused widget's queue, and a key that is bound to an action travels from there through the
 queues of all parents. So the letters behind an Enter would be handled before it, and those behind a key that opens a
@@ -19,7 +19,7 @@ from textual.message_pump import MessagePump
 MAX_ROUNDS = 10  # messages that cause messages; more than these belong to something else that is going on
 MAX_WAIT_S = 1.0  # for a widget that is busy: the keyboard must never stop
 
-Input = events.Key | events.Paste
+Input = events.Key | events.Paste | events.MouseEvent
 
 
 class KeyQueue:
@@ -31,6 +31,11 @@ class KeyQueue:
         self._settled = settled
         self._waiting: deque[Input] = deque()
         self._working: asyncio.Task[None] | None = None
+
+    def must_wait(self, event: Input) -> bool:
+        """Whether the order matters. Movements and the wheel wait only for keys that are not handled yet."""
+        is_movement = isinstance(event, events.MouseEvent) and not isinstance(event, events.MouseDown | events.MouseUp)
+        return not is_movement or self._working is not None
 
     def add(self, event: Input) -> None:
         self._waiting.append(event)

@@ -362,14 +362,16 @@ class ChatScreen(Screen[None]):
     async def _cancel(self, session_id: str, queue: Sequence[Run]) -> None:
         """Cancel all runs of the session, and put the prompts that had not started back into the editor."""
         try:
+            # Before the end: the attachments of a prompt are stored until then.
+            waiting = [await self.api.read_queued(run) for run in queue if run.kind in ("prompt", "shell")]
             canceled = await self.api.cancel(session_id)
         except ClientError as error:
             self.notify(f"Could not cancel: {error}", severity="error")
             return
         self.hint("")
-        for run in reversed(queue):
-            if run.run_id in canceled and run.prompt.strip() and run.kind in ("prompt", "shell"):
-                self.editor.put_back(f"!{run.prompt}" if run.kind == "shell" else run.prompt)
+        for queued in reversed(waiting):
+            if queued.run.run_id in canceled:
+                self.editor.put_back_run(queued)
 
     def action_next_mode(self) -> None:
         self.modes.choose_next()

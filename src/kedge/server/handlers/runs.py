@@ -143,6 +143,12 @@ async def clear_queue(request: Request) -> Response:
     return Response(Cancelled(await request.engine.store.drop_queued(request.workspace_id, request.session_id, None)))
 
 
+async def get_queued_prompt(request: Request) -> Response:
+    """Get a queued prompt with its attachments."""
+    store, run_id = request.engine.store, request.path["run_id"]
+    return Response(await store.queued_prompt(request.workspace_id, request.session_id, run_id))
+
+
 async def remove_queued_prompt(request: Request) -> Response:
     """Remove a queued prompt."""
     await request.engine.store.drop_queued(request.workspace_id, request.session_id, request.path["run_id"])

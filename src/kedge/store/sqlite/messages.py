@@ -444,6 +444,13 @@ def open_command(tx: Transaction, run: sqlite3.Row) -> RawMessage | None:
     return None if found is None else raw_message_of(found, [encode(ShellCommand(found["prompt"], "", None))])
 
 
+def read_attachments(db: sqlite3.Connection, workspace_id: str, run_id: str) -> list[Attachment]:
+    """Return the attachments of a run that has not started."""
+    row = db.execute("SELECT attachments FROM prompts WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id))
+    found = row.fetchone()
+    return list(_decode_attachments(found["attachments"])) if found and found["attachments"] else []
+
+
 def drop_attachments(tx: Transaction, row: sqlite3.Row) -> None:
     tx.execute(
         "UPDATE prompts SET attachments = NULL WHERE workspace_id = ? AND run_id = ? AND attachments IS NOT NULL",

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from kedge.protocol.errors import Conflict, NotFound
-from kedge.protocol.runs import Run
+from kedge.protocol.runs import QueuedPrompt, Run
 from kedge.store.port import Claim
 from kedge.store.sqlite import messages, run_end
 from kedge.store.sqlite.rows import (
@@ -46,12 +46,12 @@ def join(tx: Transaction, claim: Claim) -> list[Run]:
 
 def move(tx: Transaction, workspace_id: str, session_id: str, run_id: str, before: str | None) -> list[Run]:
     """Move a queued run directly in front of another one, or to the end. Returns the queue."""
-    row = _get_queued(tx, workspace_id, session_id, run_id)
+    row = _get_queued(tx.db, workspace_id, session_id, run_id)
     if before != run_id:
         others = [each for each in _queued(tx, session_id) if each["run_id"] != run_id]
         at = len(others)
         if before is not None:
-            _get_queued(tx, workspace_id, session_id, before)
+            _get_queued(tx.db, workspace_id, session_id, before)
             at = next(i for i, each in enumerate(others) if each["run_id"] == before)
         _arrange(tx, [*others[:at], row, *others[at:]])
     return queue_of(tx.db, workspace_id, session_id)
@@ -64,7 +64,7 @@ def promote(
 
     Raises Conflict for a run that cannot join the turn; its mode becomes that of the turn.
     """
-    row = _get_queued(tx, workspace_id, session_id, run_id)
+    row = _get_queued(tx.db, workspace_id, session_id, run_id)
     host = next((each for each in open_runs(tx.db, session_id) if _is_active(each)), None)
     if on_busy == "interrupt":
         if host is not None:
@@ -90,19 +90,25 @@ def promote(
 def drop(tx: Transaction, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
     """Remove one run, or all, from the queue: they end as canceled, without messages (P7)."""
     get_session(tx.db, workspace_id, session_id)
-    rows = _queued(tx, session_id) if run_id is None else [_get_queued(tx, workspace_id, session_id, run_id)]
+    rows = _queued(tx, session_id) if run_id is None else [_get_queued(tx.db, workspace_id, session_id, run_id)]
     for row in rows:
         run_end.end_unstarted(tx, row, keeps_messages=False)
     return [row["run_id"] for row in rows]
+
+
+def read_queued(db: sqlite3.Connection, workspace_id: str, session_id: str, run_id: str) -> QueuedPrompt:
+    """Return a queued prompt with its attachments, which are stored until it starts."""
+    _get_queued(db, workspace_id, session_id, run_id)
+    return QueuedPrompt(run_now(db, workspace_id, run_id), messages.read_attachments(db, workspace_id, run_id))
 
 
 def _queued(tx: Transaction, session_id: str) -> list[sqlite3.Row]:
     return [row for row in open_runs(tx.db, session_id) if row["state"] == "queued"]
 
 
-def _get_queued(tx: Transaction, workspace_id: str, session_id: str, run_id: str) -> sqlite3.Row:
-    get_session(tx.db, workspace_id, session_id)
-    row = get_run(tx.db, workspace_id, run_id)
+def _get_queued(db: sqlite3.Connection, workspace_id: str, session_id: str, run_id: str) -> sqlite3.Row:
+    get_session(db, workspace_id, session_id)
+    row = get_run(db, workspace_id, run_id)
     if row["session_id"] != session_id:
         raise NotFound("run", run_id)
     if row["state"] != "queued":

@@ -17,7 +17,19 @@ from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Mode, Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission, Usage, Waiting
+from kedge.protocol.runs import (
+    Mode,
+    QueuedPrompt,
+    Receipt,
+    Run,
+    RunEnd,
+    RunOptions,
+    RunState,
+    RunStatus,
+    Submission,
+    Usage,
+    Waiting,
+)
 from kedge.protocol.sessions import ListedSession, Session, SessionChange, SessionDetails, SessionStatus
 from kedge.store.port import (
     Claim,
@@ -184,6 +196,9 @@ class SqliteStore:
 
     async def drop_queued(self, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
         return await self._writer.write("drop", queue.drop, workspace_id, session_id, run_id)
+
+    async def queued_prompt(self, workspace_id: str, session_id: str, run_id: str) -> QueuedPrompt:
+        return await self._readers.read(queue.read_queued, workspace_id, session_id, run_id)
 
     async def move_queued(self, workspace_id: str, session_id: str, run_id: str, before: str | None) -> list[Run]:
         return await self._writer.write("move", queue.move, workspace_id, session_id, run_id, before)

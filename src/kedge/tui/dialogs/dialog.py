@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rich.cells import cell_len
@@ -138,6 +138,20 @@ class ConfirmDialog(Dialog[str]):
     @on(OptionList.OptionSelected)
     def _select(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)
+
+
+class QuitDialog(ConfirmDialog):
+    """Whoever types on wants to stay: the text goes to the editor by `write`."""
+
+    def __init__(self, text: str, choices: Sequence[tuple[str, str]], write: Callable[[str], None]) -> None:
+        super().__init__(text, choices)
+        self._write = write
+
+    def on_key(self, event: events.Key) -> None:
+        if event.is_printable and event.character and event.key != "space":
+            event.stop()
+            self._write(event.character)
+            self.dismiss("stay")
 
 
 class FilterDialog(Dialog[T]):

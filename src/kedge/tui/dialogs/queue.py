@@ -12,13 +12,13 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from kedge.client.errors import ClientError
-from kedge.protocol.runs import Run
+from kedge.protocol.runs import QueuedPrompt, Run
 from kedge.tui import formats
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Dialog
 
 
-class QueueDialog(Dialog[Run]):
+class QueueDialog(Dialog[QueuedPrompt]):
     """Returns a prompt that was taken out of the queue to be edited. Closes when nothing is queued any more."""
 
     BINDINGS = [  # noqa: RUF012 - as Textual has it
@@ -72,10 +72,14 @@ class QueueDialog(Dialog[Run]):
     @work(group="queue")
     async def _edit(self, run: Run) -> None:
         self._is_closing = True
-        if await self._do(self._api.drop(self.session_id, run.run_id)):
-            self.dismiss(run)
-        else:
+        try:
+            queued = await self._api.read_queued(run)  # before it is removed, and its attachments with it
+            await self._api.drop(self.session_id, run.run_id)
+        except ClientError as error:
+            self.notify(str(error), severity="error")
             self._is_closing = False
+        else:
+            self.dismiss(queued)
 
     def action_drop(self) -> None:
         if run := self._highlighted:
@@ -94,15 +98,10 @@ class QueueDialog(Dialog[Run]):
 
     @work(group="queue")
     async def _change(self, request: Awaitable[None]) -> None:
-        await self._do(request)
-
-    async def _do(self, request: Awaitable[None]) -> bool:
         try:
             await request
         except ClientError as error:
             self.notify(str(error), severity="error")
-            return False
-        return True
 
 
 def _make_option(run: Run) -> Option:

@@ -112,6 +112,11 @@ def label_pattern(labels: Collection[str]) -> re.Pattern[str] | None:
 ATTACH_CHARS = 100_000  # a longer paste becomes an attached file: it would drown the words around it
 _NUMBER = re.compile(r" #(\d+)")
 _NAME_CHARS = 40
+_PASTED_FILE = re.compile(r"pasted-(\d+)\.txt")
+
+
+def _label_name(file_name: str) -> str:
+    return "".join(char for char in file_name if char.isprintable() and char not in "[]")[-_NAME_CHARS:]
 
 
 class ChipRegistry:
@@ -156,8 +161,18 @@ class ChipRegistry:
         """Make a chip of a file. Raises `AttachmentRejected`."""
         check_room(attached, attachment)
         kind = "Image" if attachment.mime_type.startswith("image/") else "File"
-        name = "".join(char for char in attachment.file_name if char.isprintable() and char not in "[]")
-        chip = Chip(f"[{kind} #{self._last_number + 1} {name[-_NAME_CHARS:]}]", attachment=attachment)
+        chip = Chip(f"[{kind} #{self._last_number + 1} {_label_name(attachment.file_name)}]", attachment=attachment)
+        self.add([chip])
+        return chip
+
+    def restore(self, attachment: Attachment, text: str) -> Chip:
+        """Make a chip of a file that was sent with a text, which may still have its label."""
+        name, pasted = _label_name(attachment.file_name), _PASTED_FILE.fullmatch(attachment.file_name)
+        label = rf"Pasted text #{pasted[1]}, [^\]]*" if pasted else rf"(?:Image|File) #\d+ {re.escape(name)}"
+        found = re.search(rf"\[{label}\]", text)
+        if found is None:
+            return self.add_file(attachment, ())
+        chip = Chip(found[0], attachment=attachment)
         self.add([chip])
         return chip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -242,6 +242,19 @@ class PromptEditor(TextArea, inherit_bindings=False):
         else:  # a command and a prompt cannot be joined
             self._store.history.add(content)
             self._notify_user("The unsent text is in the history. Press Up to get it back.")
+
+    def put_back_run(self, queued: QueuedPrompt) -> None:
+        """Insert a prompt that was taken out of the queue."""
+        run = queued.run
+        if run.prompt.strip() or queued.attachments:
+            self.put_back_prompt(f"!{run.prompt}" if run.kind == "shell" else run.prompt, queued.attachments)
+
+    def put_back_prompt(self, text: str, attached: Iterable[Attachment]) -> None:
+        """Insert a prompt with its attachments. Those that the text names with `@` are read again when it is sent."""
+        mentioned = {Path(match[1] or match[2]).name for match in attachments.MENTION.finditer(text)}
+        chips = [self.chips.restore(each, text) for each in attached if each.file_name not in mentioned]
+        missing = [chip.label for chip in chips if chip.label not in text]
+        self.put_back(Content(" ".join(filter(None, [pasted_text(text), *missing])), tuple(chips)))
 
     def _show_sending(self) -> None:
         lines = [content.text.strip().partition("\n")[0] for content in self.outbox.contents]
