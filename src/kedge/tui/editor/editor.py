@@ -36,7 +36,7 @@ from kedge.tui.editor.history import DraftSaver, EditorStore, HistoryWalk
 from kedge.tui.editor.keys import MODIFIED_ENTER, bindings
 
 if TYPE_CHECKING:
-    from kedge.protocol.runs import Attachment, OnBusy
+    from kedge.protocol.runs import Attachment, OnBusy, QueuedPrompt
 
 MAX_FOUND = 50  # entries of the history in a search
 MAX_KILLS = 50
