@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from kedge.tui.themes import SELECTED
 
-HOLD_S = 0.3  # a letter answers if no other follows within this time; else both are text
+HOLD_S = 0.8  # a letter answers if no other follows within this time, also of a slow typist; else both are text
 
 
 class Choice(NamedTuple):
@@ -164,6 +164,7 @@ class DockedDialog(Vertical, can_focus=True):
                 return
             self._list.select(index)
         self._held = char
+        self._footer.update("Enter answers now · type on to write a prompt instead · Esc cancel")
         # Not a timer of Textual, which skips its call if the machine is so busy that it comes late.
         self._timer = asyncio.get_running_loop().call_later(HOLD_S, self.call_later, self._use_held)
 
@@ -178,6 +179,8 @@ class DockedDialog(Vertical, can_focus=True):
 
     def _release(self) -> str:
         held, self._held = self._held, ""
+        if held:
+            self._show_footer(is_focused=self.has_focus)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
