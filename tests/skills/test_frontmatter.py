@@ -105,15 +105,8 @@ def test_what_a_yaml_library_writes_is_read_back(fields: dict[str, Any]) -> None
     "unit", ["a: [", "'", '"\\', " #", "(,", "a: b\n", "- x\n", "|\n", "[[", "{a:", ", ", "a: 'b''c", "\t", "---\n"]
 )
 def test_the_time_is_linear(unit: str) -> None:
-    def measure(size: int) -> float:
-        text = f"---\nx: {unit * (size // len(unit))}\n---\n"
-        best = float("inf")
-        for _ in range(3):
-            began = time.perf_counter()
-            front = read_frontmatter(text)
-            _ = front.items("x"), front.text("x")
-            best = min(best, time.perf_counter() - began)
-        return best
-
-    small, large = measure(20_000), measure(200_000)
-    assert large < 0.02 + small * 40, "ten times the text"
+    text = f"---\nx: {unit * (400_000 // len(unit))}\n---\n"
+    began = time.process_time()
+    front = read_frontmatter(text)
+    _ = front.items("x"), front.text("x")
+    assert time.process_time() - began < 3, "a quadratic reader needs minutes"
