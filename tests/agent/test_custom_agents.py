@@ -66,6 +66,7 @@ async def test_an_agent_is_chosen_by_name_and_has_its_own_prompt(
     assert result.content == "it is fine"
     (child,) = requests_of(model_server, "REVIEWER")
     assert names_of(child) == {"view", "grep"}
+    assert "Your last message is your whole answer" in child["messages"][0]["content"]
     tool = next(t["function"] for t in model_server.calls[0].body["tools"] if t["function"]["name"] == "agent")
     assert tool["parameters"]["properties"]["agent"]["enum"] == ["", "reviewer", "writer"]
     assert "- reviewer: Does reviewer." in tool["description"]

@@ -32,6 +32,8 @@ def build_system_prompt(role: Role, surroundings: Surroundings, max_skill_chars:
     if role.is_tiny:  # a longer prompt would confuse it
         return "\n\n".join([role.own or load_prompt("tiny"), *_format_output_section(role)])
     sections = [role.own or load_prompt("agent" if role.is_sub_agent else "work")]
+    if role.is_sub_agent and role.own:
+        sections.append(load_prompt("custom_agent"))
     if not role.has_tools:
         sections.append(load_prompt("no_tools"))
     if not role.is_attended and not role.is_sub_agent:
