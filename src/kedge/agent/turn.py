@@ -295,14 +295,14 @@ class _Turn:
         return hooks
 
     def _create_hooks(self, config: Config) -> Hooks | None:
-        if config.hooks == HooksConfig():
+        if config.hooks == HooksConfig() and not config.plugins:
             return None
         from kedge.agent.hooks.hooks import Hooks
+        from kedge.agent.hooks.plugins import add_plugin_hooks
 
-        def find_mode() -> Mode:
-            return config.permissions.mode if self._judge is None else self._judge.mode
+        config = msgspec.structs.replace(config, hooks=add_plugin_hooks(config, self._deps.environ))
 
-        return Hooks(self._ctx, config, self._deps.environ, find_mode)
+        return Hooks(self._ctx, config, self._deps.environ, lambda: (self._judge or config.permissions).mode)
 
     async def _get_setup(self, history: list[Message]) -> _TurnSetup:
         if self._setup is None:

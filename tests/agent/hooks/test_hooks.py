@@ -440,3 +440,21 @@ async def test_each_event_has_the_fields_of_the_format_and_no_others(
         sent = json.loads((workspace(kedge) / f"{event}.json").read_text())
         assert sent.keys() == fields
         assert (sent["hook_event_name"], sent["permission_mode"]) == (event, "default")
+
+
+async def test_a_plugin_brings_hooks_that_find_its_files(
+    driver: Driver, kedge: Kedge, model_server: ModelServer, tmp_path: Path
+) -> None:
+    root = tmp_path / "my plugin"
+    (root / "hooks").mkdir(parents=True)
+    (root / ".claude-plugin").mkdir()
+    (root / ".claude-plugin" / "plugin.json").write_text('{"name": "guard"}')
+    (root / "guard.sh").write_text("echo 'says the plugin' >&2; exit 2")
+    command = {"type": "command", "command": 'sh "${CLAUDE_PLUGIN_ROOT}"/guard.sh'}
+    listed = {"PreToolUse": [{"matcher": "Bash", "hooks": [command]}], "Unknown": [{"hooks": [command]}]}
+    (root / "hooks" / "hooks.json").write_text(json.dumps({"description": "d", "hooks": listed}))
+    driver.config = msgspec.structs.replace(driver.config, plugins=(str(root),))
+    model_server.on(plans(TOUCH))
+    await driver.ask("go", permissions="allow")
+    assert not (workspace(kedge) / "made").exists()
+    assert "says the plugin" in sent(model_server)

@@ -17,6 +17,7 @@ import msgspec
 
 from kedge import failpoints
 from kedge.agent.hooks.command import run_command
+from kedge.agent.hooks.plugins import strip_root
 from kedge.agent.hooks.wire import (
     MAX_CONTEXT_CHARS,
     HookEvent,
@@ -394,7 +395,7 @@ class Hooks:
     async def _report(self, event: HookEvent, results: Sequence[_Result]) -> None:
         for hook, output in results:
             if output.failure:
-                name = shorten(" ".join(hook.command.split()), 60)
+                name = shorten(" ".join(strip_root(hook.command).split()), 60)
                 await self._notify(f"The {event} hook `{name}` did not work: {output.failure}", event)
             if output.message:
                 await self._notify(output.message, event)
