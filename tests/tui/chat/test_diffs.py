@@ -6,7 +6,7 @@ import difflib
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 
@@ -135,6 +135,7 @@ def test_a_large_diff_is_compared_in_bounded_time(line: str) -> None:
     assert time.process_time() - begun < 2  # 0.2 s where nothing else runs
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(st.lists(st.tuples(st.sampled_from(["removed", "added"]), st.text("ab (漢", max_size=12)), max_size=12))
 def test_marked_ranges_are_within_their_lines_and_ascend(lines: list[tuple[str, str]]) -> None:
     changed = [ChangedLine(index, kind, text) for index, (kind, text) in enumerate(lines)]

@@ -128,3 +128,19 @@ def test_any_text_is_drawn_in_any_width(text: str, width: int) -> None:
 def test_deep_nesting_is_bounded() -> None:
     assert draw_chunk(Chunk("> " * 200 + "x"), 40, PALETTE)
     assert draw_chunk(Chunk("".join("  " * i + "- x\n" for i in range(100))), 20, PALETTE)
+
+
+def test_sentences_are_at_most_110_columns_wide_and_code_and_tables_as_wide_as_they_need() -> None:
+    words, code = "word " * 60, "x" * 150
+    assert max(map(len, seen(f"{words}\n\n- {words}\n\n> {words}", 200))) <= 110
+    assert any(code in line for line in seen(f"```\n{code}\n```", 200))
+    table = f"| a | b |\n|---|---|\n| {'y' * 70} | {'z' * 70} |"
+    assert any("y" * 70 in line and "z" * 70 in line for line in seen(table, 200))
+
+
+def test_added_and_removed_lines_of_a_diff_have_backgrounds_of_their_own() -> None:
+    chunk = Chunk("-old\n+new\n same", is_code=True, language="diff")
+    lines = draw_chunk(chunk, 40, PALETTE)
+    grounds = [{part.style.bgcolor for part in line if part.style} for line in lines]
+    assert [len(each) for each in grounds] == [1, 1, 1]
+    assert len({ground for each in grounds for ground in each}) == 3

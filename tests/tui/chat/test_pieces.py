@@ -71,6 +71,12 @@ def test_a_shell_command_shows_its_output_and_exit_code() -> None:
     assert seen(failed) == ["! make  exit 2", "  broken"]
 
 
+def test_a_command_of_the_user_shows_all_of_a_long_listing() -> None:
+    listing = "\n".join(f"file-{number}" for number in range(60))
+    block = ShellBlock(key="ls", command="ls", output=listing, exit_code=0)
+    assert len(seen(block)) == 61
+
+
 def test_a_summary_unfolds_to_its_text() -> None:
     summary = KINDS["others"][5]
     assert seen(summary) == ["≡ the conversation was summarized"]
