@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kedge.agent.logins import Logins
     from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
+    from kedge.mcp.port import Transport
     from kedge.skills.library import Library
     from kedge.store.port import StoredContext
 
@@ -77,11 +78,19 @@ class ScriptedAgent:
 
     async def mcp(self) -> McpAccess:
         from kedge.agent.mcp_access import McpAccess
+        from kedge.agent.mcp_service import McpService
         from kedge.config.schema import Config
         from kedge.models.keys.secrets import McpSecrets
 
         secrets = McpSecrets((self._data_dir or Path("/nowhere")) / "credentials.json")
-        return McpAccess(lambda _directory, _env: Config(), {}, secrets)
+
+        def configure(_directory: Path, _env: object) -> Config:
+            return Config()
+
+        def refuse(_: object) -> Transport:
+            raise AssertionError("no MCP server is configured")
+
+        return McpAccess(McpService(configure, {}, refuse), configure, {}, secrets)
 
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
         pass

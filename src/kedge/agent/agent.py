@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from kedge.agent.context_report import report_context
 from kedge.agent.limits import AUTO_NEEDS_MAX_COST, CostQuestions
 from kedge.agent.logins import Logins
-from kedge.agent.mcp_access import McpAccess
+from kedge.agent.mcp_service import McpService
 from kedge.agent.retry import RetryPolicy
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.titles import Titles
@@ -31,7 +32,6 @@ from kedge.models.client import ModelClient
 from kedge.models.embedded.models import EmbeddedModels
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
-from kedge.models.keys.secrets import McpSecrets
 from kedge.models.provider_registry import require_provider
 from kedge.models.providers import LOCAL
 from kedge.models.selection.listing import Listing
@@ -50,7 +50,7 @@ from kedge.tools.process.command import WorkspaceJobs
 from kedge.tools.registry import TOOLS
 
 if TYPE_CHECKING:
-    pass
+    from kedge.agent.mcp_access import McpAccess
 
 
 class Agent:
@@ -81,7 +81,9 @@ class Agent:
         self.titles = Titles(self._models)
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = WorkspaceJobs()
-        self._mcp = McpAccess(configure, environ, McpSecrets(data_dir / CREDENTIALS_FILE))
+        self._mcp = McpService(configure, environ, lambda config: self._get_mcp_access().make_http_transport(config))
+        self._mcp_access: McpAccess | None = None
+        self._mcp_lock = threading.Lock()  # transports are made in threads
         self._libraries = LibraryReader()
         turn = AgentTurn(
             AgentDeps(
@@ -99,7 +101,7 @@ class Agent:
                 titles=self.titles,
                 cost_questions=CostQuestions(),
                 hook_sessions=set(),
-                mcp=self._mcp.service,
+                mcp=self._mcp,
             )
         )
         self.turns: Mapping[RunKind, Turn] = {
@@ -153,13 +155,24 @@ class Agent:
         return self._logins
 
     async def mcp(self) -> McpAccess:
-        return self._mcp
+        return self._get_mcp_access()
+
+    def _get_mcp_access(self) -> McpAccess:
+        """Created on first use: a run without MCP servers does not need it."""
+        with self._mcp_lock:
+            if self._mcp_access is None:
+                from kedge.agent.mcp_access import McpAccess
+                from kedge.models.keys.secrets import McpSecrets
+
+                secrets = McpSecrets(self._data_dir / CREDENTIALS_FILE)
+                self._mcp_access = McpAccess(self._mcp, self._configure, self._environ, secrets)
+            return self._mcp_access
 
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
-        await self._mcp.service.config_changed(workspace_id, directory, host)
+        await self._mcp.config_changed(workspace_id, directory, host)
 
     async def workspace_deleted(self, workspace_id: str) -> None:
-        await self._mcp.service.close_workspace(workspace_id)
+        await self._mcp.close_workspace(workspace_id)
 
     async def check_model(self, model: str, directory: Path) -> None:
         """Raise `Invalid` if there is no provider of the model's name."""
@@ -190,6 +203,8 @@ class Agent:
         await asyncio.to_thread(remove_scratch, self._data_dir, session_id)
 
     async def close(self) -> None:
+        if self._mcp_access is not None:
+            await self._mcp_access.close()
         await self._mcp.close()
         await self.titles.close()
         await self.jobs.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Awaitable, Generator, Mapping
 from pathlib import Path
@@ -45,12 +46,15 @@ TEST_S = 150.0  # a server that is downloaded first takes its time
 
 
 class McpAccess:
-    def __init__(self, configure: Configure, environ: Mapping[str, str], secrets: McpSecrets) -> None:
-        self.service = McpService(configure, environ, self.make_http_transport)
+    def __init__(
+        self, service: McpService, configure: Configure, environ: Mapping[str, str], secrets: McpSecrets
+    ) -> None:
+        self.service = service
         self._configure = configure
         self._environ = environ
         self._secrets = secrets
         self._logins: Logins | None = None
+        self._lock = threading.Lock()  # transports are made in threads
 
     def make_http_transport(self, config: McpServerConfig) -> Transport:
         """Return the transport of a server with an address; its references are expanded."""
@@ -240,11 +244,12 @@ class McpAccess:
         return False
 
     def _get_logins(self) -> Logins:
-        if self._logins is None:
-            from kedge.mcp.oauth.logins import Logins
+        with self._lock:
+            if self._logins is None:
+                from kedge.mcp.oauth.logins import Logins
 
-            self._logins = Logins(self._secrets, self._reconnect)
-        return self._logins
+                self._logins = Logins(self._secrets, self._reconnect)
+            return self._logins
 
     def _reconnect(self, resource: str) -> None:
         """Connect again to the servers whose login changed."""

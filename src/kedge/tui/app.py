@@ -180,6 +180,7 @@ class KedgeApp(App[int]):
     async def _read_settings(self) -> None:
         self.settings = Settings.read(await self.api.config())
         self.chat.commands.set_custom(await self.api.user_commands())
+        self.run_worker(self.chat.mcp.start(), group="mcp")
         self.set_keymap(dict(self.settings.keys))
         if not self.chat.is_mode_chosen:
             self.chat.mode = self.settings.mode

@@ -18,9 +18,11 @@ from kedge.protocol.runs import MODES
 from kedge.protocol.text_safety import visible_line
 from kedge.tui import formats
 from kedge.tui.editor.draft import Draft
+from kedge.tui.mcp import describe_arguments
 from kedge.tui.state.blocks import Block, CallBlock
 
 if TYPE_CHECKING:
+    from kedge.protocol.mcp_requests import McpPrompt
     from kedge.protocol.runs import QueuedPrompt
     from kedge.protocol.skills import CommandSource, UserCommand
     from kedge.tui.dialogs.queue import QueueDialog
@@ -88,6 +90,7 @@ class Commands:
             Command("fork", "Fork this session", partial(self._rewind, "fork")),
             Command("queue", "Edit, move, send or remove queued prompts", self._queue, key="queue"),
             Command("jobs", "Background jobs and their output", self._jobs),
+            Command("mcp", "MCP servers: state, tools, connect again, log in", self._mcp),
             Command("copy", "Copy the last answer", self._copy, key="copy_answer"),
             Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
             Command("theme", "Choose a color theme", self._theme, "[NAME]"),
@@ -97,9 +100,12 @@ class Commands:
         self._built_in = {command.name: command for command in commands}
         self.all = dict(self._built_in)
         self.unused: list[Command] = []  # of the repository, whose names are taken
+        self._custom: Sequence[UserCommand] = ()
+        self._prompts: Sequence[McpPrompt] = ()
 
     def set_custom(self, found: Sequence[UserCommand]) -> None:
         """Replace the custom commands. One of the user's wins over a built-in one; one of the repository never does."""
+        self._custom = found
         self.all, self.unused = dict(self._built_in), []
         for each in sorted(found, key=lambda each: each.source != "user"):
             about, run = visible_line(each.description), partial(self._send, each.name)
@@ -115,7 +121,17 @@ class Commands:
                 self.unused.append(command)
             else:
                 self.all[each.name] = command
+        for prompt in self._prompts:
+            name = f"mcp:{prompt.server}:{prompt.name}"
+            about = visible_line(f"From the MCP server {prompt.server}: {prompt.description or prompt.title or ''}")
+            run = partial(self._screen.mcp.run_prompt, prompt)
+            self.all.setdefault(name, Command(name, about, run, describe_arguments(prompt)))
         self._screen.editor.set_commands(self.names())
+
+    def set_prompts(self, prompts: Sequence[McpPrompt]) -> None:
+        """Replace the prompts of MCP servers, which are commands, too."""
+        self._prompts = prompts
+        self.set_custom(self._custom)
 
     def _send(self, name: str, arguments: str) -> None:
         """Send the prompt that names a skill or custom command; the server fills in its text."""
@@ -363,6 +379,9 @@ class Commands:
         from kedge.tui.dialogs.background import JobsDialog
 
         self._screen.interface.push_screen(JobsDialog(self._screen.api))
+
+    def _mcp(self, _: str) -> None:
+        self._screen.mcp.open_dialog()
 
     def _copy(self, _: str) -> None:
         session = self._screen.session

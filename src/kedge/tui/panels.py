@@ -164,6 +164,7 @@ class Elsewhere(NamedTuple):
     jobs: Sequence[str] = ()  # commands that run in the background
     asking: Sequence[str] = ()  # titles of other sessions that wait for the user
     answer_key: str = ""
+    mcp: str = ""  # how many MCP servers are ready
 
 
 MAX_TITLE_CELLS = 24
@@ -288,6 +289,7 @@ class Sidebar(VerticalScroll, can_focus=False):
             )
         jobs = [Content(f"● {formats.one_line(command, width - 2)}") for command in elsewhere.jobs[:MOST_JOBS]]
         parts += _section(f"Background jobs ({len(elsewhere.jobs)})", jobs)
+        parts += _section("MCP servers", [Content(elsewhere.mcp)] if elsewhere.mcp else [])
         asking = [
             Content.styled(f"● {formats.one_line(each, width - 2)}", "$text-warning") for each in elsewhere.asking
         ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from textual.theme import Theme
     from textual.widget import Widget
 
+    from kedge.protocol.mcp_requests import McpPrompt
     from kedge.protocol.runs import Mode, OnBusy, Run
     from kedge.tui.api import Api
     from kedge.tui.chat.transcript import Transcript
@@ -34,6 +35,20 @@ class Host(Protocol):
     def notify(self, message: str, *, title: str = ..., severity: SeverityLevel = ...) -> None: ...
 
 
+class Commands(Protocol):
+    def set_prompts(self, prompts: Sequence[McpPrompt]) -> None: ...
+
+
+class McpMenu(Protocol):
+    """`kedge.tui.mcp.McpMenu`."""
+
+    def run_prompt(self, prompt: McpPrompt, typed: str) -> None: ...
+    def open_dialog(self) -> None: ...
+    async def start(self) -> None: ...
+    def refresh(self) -> None: ...
+    async def attach_resources(self, draft: Draft) -> Draft: ...
+
+
 class Chat(Host, Protocol):
     workspace: WorkspaceState
     sync: Sync
@@ -46,6 +61,10 @@ class Chat(Host, Protocol):
 
     @property
     def interface(self) -> Interface: ...
+    @property
+    def mcp(self) -> McpMenu: ...
+    @property
+    def commands(self) -> Commands: ...
     @property
     def session(self) -> SessionState | None: ...
     @property

@@ -25,6 +25,7 @@ from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
+from kedge.tui.mcp import McpMenu
 from kedge.tui.mode_switch import ModeSwitch
 from kedge.tui.panels import (
     Activity,
@@ -76,6 +77,7 @@ class ChatScreen(Screen[None]):
         self.window: int | None = None  # the model's context window in tokens
         self._branch = ""  # of git, in the directory
         self.commands = Commands(self)
+        self.mcp = McpMenu(self)
         self.requests = RequestDialogs(self)
         self.sender = PromptSender(self)
         self.modes = ModeSwitch(self)
@@ -117,7 +119,7 @@ class ChatScreen(Screen[None]):
         directory = Path(launch.directory).absolute()
         store = EditorStore(state_directory(launch.data_dir, os.environ), f"{launch.host or ''}:{directory}")
         names = self.commands.names()
-        return PromptEditor(self.api.files, names, store=store, directory=directory if launch.is_local else None)
+        return PromptEditor(self.mcp.complete, names, store=store, directory=directory if launch.is_local else None)
 
     def on_mount(self) -> None:
         self.on_resize()
@@ -211,6 +213,7 @@ class ChatScreen(Screen[None]):
             [visible_line(job.command) for job in self.workspace.running_jobs],
             [visible_line(self.workspace.title_of(each)) for each in self._asking_elsewhere],
             self.key("answer"),
+            self.mcp.summary,
         )
         key = self.key("help")
         self.query_one(StatusLine).draw(self.modes.shown, model, session, self.window, directory, key, elsewhere)

@@ -10,6 +10,7 @@ from kedge.client.errors import ClientError, Refused
 from kedge.protocol.runs import Mode, OnBusy, Run
 from kedge.protocol.text_safety import provisional_title
 from kedge.tui.editor.draft import Draft
+from kedge.tui.mcp import ResourceRejected
 
 if TYPE_CHECKING:
     from kedge.tui.port import Chat
@@ -23,6 +24,7 @@ class PromptSender:
         self._order = asyncio.Lock()  # one submission at a time
         self._unconfirmed: dict[str, Draft] = {}  # not confirmed yet, by run id
         self._on_busy: dict[str, OnBusy] = {}  # with which they were sent
+        self._complete: dict[str, Draft] = {}  # with the resources of MCP servers that they name
 
     async def promote(self, session_id: str, run_id: str, on_busy: OnBusy) -> None:
         """Send a queued prompt into the running turn, or interrupt that with it."""
@@ -44,13 +46,20 @@ class PromptSender:
         screen.sync.retry()
         try:
             async with self._order:
-                await self._submit(draft, run_id, mode, sent_on_busy)
+                if run_id not in self._complete:  # read once: the same body again (P3)
+                    self._complete[run_id] = await screen.mcp.attach_resources(draft)
+                await self._submit(self._complete[run_id], run_id, mode, sent_on_busy)
+        except ResourceRejected as error:
+            self._forget(run_id)
+            self._put_back(draft, is_typed=is_typed)
+            screen.hint(f"Not sent: {error}")
+            return
         except Refused as error:
             if error.code == "run_id_conflict":  # an earlier attempt arrived, with another mode or session
                 self._confirm(run_id)
                 screen.hint("This prompt was already sent")
                 return
-            self._unconfirmed.pop(run_id, None)
+            self._forget(run_id)
             self._put_back(draft, is_typed=is_typed)
             screen.hint(f"Not sent: {error}")
             return
@@ -121,8 +130,14 @@ class PromptSender:
             model=screen.interface.launch.model,
         )
 
+    def _forget(self, run_id: str) -> None:
+        self._unconfirmed.pop(run_id, None)
+        self._on_busy.pop(run_id, None)
+        self._complete.pop(run_id, None)
+
     def _confirm(self, run_id: str) -> None:
         self._on_busy.pop(run_id, None)
+        self._complete.pop(run_id, None)
         if (draft := self._unconfirmed.pop(run_id, None)) is not None:
             self._screen.editor.confirm_sent(draft)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # `@` at the start of a word, up to the cursor; in quotes, the name may contain spaces.
 _FILE = re.compile(r'(?:^|(?<=\s))@(?:"(?P<quoted>[^"]*)|(?P<plain>[^\s"]*))$')
-_COMMAND = re.compile(r"^/(?P<name>[\w:-]*)$")
+_COMMAND = re.compile(r"^/(?P<name>[\w:.-]*)$")
 
 
 class Completion(NamedTuple):
