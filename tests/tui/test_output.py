@@ -114,7 +114,10 @@ def test_answers_that_stop_do_not_stop_the_frames() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_cancellation_shows_soon_on_a_slow_terminal(home: Home, tmp_path: Path, answers: bool) -> None:
-    """In bytes, because they do not depend on how busy the machine is: 30 kB are 1.5 s for this terminal."""
+    """In bytes, which depend less on how busy the machine is. Queued frames would be hundreds of kilobytes.
+
+    Without answers the buffer of the kernel may just be full, because its reader's pace is measured again.
+    """
     home.models.on({"text": "The end.", "chunks": 100_000, "delay_ms": 0.5}, prompt="say much")
     command = [sys.executable, "-m", "kedge"]
     async with Terminal(
@@ -129,7 +132,7 @@ async def test_a_cancellation_shows_soon_on_a_slow_terminal(home: Home, tmp_path
         canceled_at = len(terminal.heard)
         terminal.type(ESC)
         await terminal.shows("Canceled")
-        assert len(terminal.heard) - canceled_at < 30_000
+        assert len(terminal.heard) - canceled_at < (30_000 if answers else BUFFER_BYTES + 30_000)
         terminal.type("/quit" + ENTER)
         assert await terminal.left() == 0
         assert terminal.is_restored
