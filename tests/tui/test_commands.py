@@ -198,11 +198,11 @@ async def test_text_is_copied_through_the_terminal(served: Home, tmp_path: Path)
         await ui.until(lambda: any(f"\x1b]52;c;{encoded}\a" in each for each in written), "OSC 52")
 
 
-@pytest.mark.parametrize("name", ["theme", "login"])
-async def test_choices_open(served: Home, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "dialog"), [("theme", "ThemeDialog"), ("login", "Palette")])
+async def test_choices_open(served: Home, tmp_path: Path, name: str, dialog: str) -> None:
     async with kedge(tmp_path) as ui:
         await ui.submit(f"/{name}")
-        await ui.opens("Palette")
+        await ui.opens(dialog)
         await ui.press("escape")
         await ui.closes()
         await ui.submit(f"/{name} nobody")
