@@ -165,9 +165,9 @@ def test_real_servers_of_both_eras_work_side_by_side(home: Home, tmp_path: Path)
             name: "2026-07-28" if name in modern else "2025-11-25"
             for name in ("time", "git", "fetch", "new", "files", "memory", "every", "old")
         }
-        pids = [each["pid"] for each in listed]
+        pids = {each["name"]: each["pid"] for each in listed}
         assert server.stop() == 0
-        assert not any(map(is_alive, pids))
+        assert {name: pid for name, pid in pids.items() if is_alive(pid)} == {}
     finally:
         server.kill()
 

@@ -70,7 +70,7 @@ def test_a_huge_or_deep_schema_becomes_a_small_one() -> None:
     deep: dict[str, Any] = {}
     for _ in range(5_000):
         deep = {"type": "array", "items": deep}
-    bomb = {"properties": {"x": {"$ref": "#/$defs/n9"}}, "$defs": {"n0": {"type": "string"}}}
+    bomb: dict[str, Any] = {"properties": {"x": {"$ref": "#/$defs/n9"}}, "$defs": {"n0": {"type": "string"}}}
     bomb["$defs"] |= {f"n{i}": {"anyOf": [{"$ref": f"#/$defs/n{i - 1}"}] * 10} for i in range(1, 10)}
     for schema in ({"properties": {"x": deep}}, bomb, {"properties": {"x": {"description": "y" * 100_000}}}):
         plain = clean_schema(schema)

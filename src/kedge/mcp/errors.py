@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
 HEADER_MISMATCH = -32020
 MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
