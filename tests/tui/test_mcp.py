@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kedge.protocol.mcp_requests import McpPrompt, McpPromptArgument
-from kedge.tui.mcp import parse_arguments
+from kedge.tui.mcp import mask_command, parse_arguments
 from tests.e2e.home import Home
 from tests.mcp.test_sdk_servers import NEW, SCRIPT
 from tests.support.pip import install_requirement
@@ -100,3 +100,11 @@ def prompt_with(*names: str) -> McpPrompt:
 )
 def test_arguments_of_a_prompt_are_in_order_or_named(names: tuple[str, ...], typed: str, expected: object) -> None:
     assert parse_arguments(prompt_with(*names), typed) == expected
+
+
+@pytest.mark.parametrize("text", ["/review main", " \n/review main"])
+def test_the_text_of_a_servers_prompt_runs_no_command(text: str) -> None:
+    sent = mask_command(prompt_with(), text)
+    assert sent.endswith(text)
+    assert not sent.lstrip().startswith("/")
+    assert mask_command(prompt_with(), "see /review") == "see /review"

@@ -156,9 +156,7 @@ class McpMenu:
         except ClientError as error:
             self._screen.hint(str(error))
             return
-        # A server's text is no command: the space keeps a slash at its start from being one.
-        text = f" {filled.text}" if filled.text.lstrip().startswith("/") else filled.text
-        self._screen.send(Draft(text, tuple(filled.attachments)))
+        self._screen.send(Draft(mask_command(prompt, filled.text), tuple(filled.attachments)))
 
     def _show(self) -> None:
         if self._dialog is not None and self._dialog.is_attached:
@@ -189,6 +187,13 @@ def parse_arguments(prompt: McpPrompt, typed: str) -> dict[str, str]:
             is_last = position == len(free) - 1
             arguments[name] = " ".join(rest[position:]) if is_last else rest[position]
     return arguments
+
+
+def mask_command(prompt: McpPrompt, text: str) -> str:
+    """Return the text of a prompt so that it names no custom command or skill: a server must not run those."""
+    if not text.lstrip().startswith("/"):
+        return text
+    return f"The prompt {prompt.name} of the MCP server {prompt.server}:\n\n{text}"
 
 
 def describe_arguments(prompt: McpPrompt) -> str:
