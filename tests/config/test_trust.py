@@ -146,6 +146,7 @@ def test_a_key_is_closed_to_repositories_unless_the_schema_opens_it() -> None:
         "agent.max_cost_day": "stricter",
         "agent.max_wait_s": "stricter",
         "agent.context_files": "stricter",
+        "agent.language_servers": "stricter",
         "permissions.mode": "stricter",
         "permissions.deny": "yes",
         "permissions.unapproved": "stricter",

@@ -10,7 +10,7 @@ import pytest
 from kedge.config.files import ConfigPaths
 from kedge.config.load import Loaded, Loader
 from kedge.tools.permissions.rules import parse_rule
-from kedge.tools.registry import TOOLS
+from kedge.tools.registry import TOOLS, load_language_tools
 from tests.docs.pages import all_pages, read
 from tests.docs.test_codes import first_cells
 
@@ -23,13 +23,15 @@ EXAMPLES = [
 
 def test_the_tools_are_all_listed_and_no_others() -> None:
     told = [name for cell in first_cells("docs/tools.md", "tool") for name in re.findall(r"`(\w+)`", cell)]
-    assert sorted(told) == sorted(tool.name for tool in TOOLS)
+    assert sorted(told) == sorted(tool.name for tool in (*TOOLS, *load_language_tools()))
 
 
 def test_the_tools_that_run_side_by_side_are_those_that_only_read() -> None:
     told = re.search(r"that only read \(([^)]+)\)", read("docs/tools.md"))
     assert told
-    assert set(re.findall(r"`(\w+)`", told[1])) == {tool.name for tool in TOOLS if tool.is_read_only}
+    assert set(re.findall(r"`(\w+)`", told[1])) == {
+        tool.name for tool in (*TOOLS, *load_language_tools()) if tool.is_read_only
+    }
 
 
 @pytest.mark.parametrize("text", EXAMPLES)

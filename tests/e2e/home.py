@@ -38,6 +38,7 @@ class Home(Place):
             # A module that is edited twice in a second keeps its size and its time: Python would run the old one.
             "PYTHONDONTWRITEBYTECODE": "1",
             "KEDGE_AGENT__TITLES": str(self._has_titles).lower(),
+            "KEDGE_AGENT__LANGUAGE_SERVERS": "false",  # whichever are installed here
             "NO_PROXY": HOST,  # whatever proxy the machine uses, it cannot reach our loopback
         }
 

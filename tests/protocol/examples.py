@@ -17,7 +17,6 @@ from kedge.protocol.events import (
     CaughtUp,
     ConfigChanged,
     Connected,
-    ExtensionState,
     FileChange,
     Heartbeat,
     SkillsChanged,
@@ -40,6 +39,7 @@ from kedge.protocol.files import (
     TimelineUndo,
     UndoBody,
 )
+from kedge.protocol.lsp import LspEvent, LspServer, LspServers
 from kedge.protocol.mcp import McpEvent, McpServer, McpServers, McpTool
 from kedge.protocol.messages import (
     Delta,
@@ -514,10 +514,17 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         '{"servers":[{"name":"web","kind":"http","state":"failed","error":"gone"}]}',
     ),
     (McpEvent(name="git", state="ready", tools=3), '{"name":"git","state":"ready","tools":3}'),
-    (ExtensionState(name="git", state="ready"), '{"name":"git","state":"ready"}'),
     (
-        ExtensionState(name="git", state="failed", error="gone"),
-        '{"name":"git","state":"failed","error":"gone"}',
+        LspServers([LspServer(name="ruff", root=".", state="ready", pid=7, documents=2, errors=1)]),
+        '{"servers":[{"name":"ruff","root":".","state":"ready","pid":7,"documents":2,"errors":1}]}',
+    ),
+    (
+        LspServer(name="ruff", root=".", state="starting"),
+        '{"name":"ruff","root":".","state":"starting"}',
+    ),
+    (
+        LspEvent(name="ruff", root=".", state="failed", error="gone"),
+        '{"name":"ruff","root":".","state":"failed","error":"gone"}',
     ),
     (SkillsChanged("w1"), '{"workspace_id":"w1"}'),
     (

@@ -19,6 +19,7 @@ from kedge.protocol.runs import Mode, RunKind, RunOptions
 from kedge.tools.process.command import WorkspaceJobs
 
 if TYPE_CHECKING:
+    from kedge.agent.language_service import LanguageServices
     from kedge.agent.logins import Logins
     from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
@@ -75,6 +76,12 @@ class ScriptedAgent:
 
         file = None if self._data_dir is None else self._data_dir / CREDENTIALS_FILE
         return Logins(Credentials(file), ModelClient(), {}, lambda _directory, _env: Config())
+
+    async def languages(self) -> LanguageServices:
+        from kedge.agent.language_service import LanguageServices
+        from kedge.config.schema import Config
+
+        return LanguageServices(lambda _directory, _env: Config(), {})
 
     async def mcp(self) -> McpAccess:
         from kedge.agent.mcp_access import McpAccess

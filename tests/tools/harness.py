@@ -16,12 +16,12 @@ from kedge.protocol.requests import Answer
 from kedge.skills.library import Library
 from kedge.store.port import ProcessRecord
 from kedge.tools import registry
-from kedge.tools.port import Access, Output, RunAs, Tool
+from kedge.tools.port import Access, LanguageService, Output, RunAs, Tool
 from kedge.tools.process.command import Jobs
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.support.reaping import reaped
 
-TOOLS: dict[str, Tool] = {tool.name: tool for tool in registry.TOOLS}
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*registry.TOOLS, *registry.load_language_tools())}
 
 
 class Group:
@@ -63,6 +63,8 @@ class ToolHarness:
         self.directory.mkdir()
         self.scratch = root / "scratch"
         self.approved_path: Path | None = None
+        self.approved_paths: frozenset[Path] = frozenset()
+        self.languages: LanguageService | None = None
         self.is_hidden: Callable[[str], bool] | None = None
         self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kedge.agent.context_report import report_context
+from kedge.agent.language_service import LanguageServices
 from kedge.agent.limits import AUTO_NEEDS_MAX_COST, CostQuestions
 from kedge.agent.logins import Logins
 from kedge.agent.mcp_service import McpService
@@ -85,6 +86,7 @@ class Agent:
         self._mcp_access: McpAccess | None = None
         self._mcp_lock = threading.Lock()  # transports are made in threads
         self._libraries = LibraryReader()
+        self._languages = LanguageServices(configure, environ)
         turn = AgentTurn(
             AgentDeps(
                 models=self._models,
@@ -102,6 +104,7 @@ class Agent:
                 cost_questions=CostQuestions(),
                 hook_sessions=set(),
                 mcp=self._mcp,
+                languages=self._languages,
             )
         )
         self.turns: Mapping[RunKind, Turn] = {
@@ -154,6 +157,9 @@ class Agent:
     async def logins(self) -> Logins:
         return self._logins
 
+    async def languages(self) -> LanguageServices:
+        return self._languages
+
     async def mcp(self) -> McpAccess:
         return self._get_mcp_access()
 
@@ -170,9 +176,11 @@ class Agent:
 
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
         await self._mcp.config_changed(workspace_id, directory, host)
+        await self._languages.config_changed(workspace_id, directory)
 
     async def workspace_deleted(self, workspace_id: str) -> None:
         await self._mcp.close_workspace(workspace_id)
+        await self._languages.close_workspace(workspace_id)
 
     async def check_model(self, model: str, directory: Path) -> None:
         """Raise `Invalid` if there is no provider of the model's name."""
@@ -205,7 +213,7 @@ class Agent:
     async def close(self) -> None:
         if self._mcp_access is not None:
             await self._mcp_access.close()
-        await self._mcp.close()
+        await asyncio.gather(self._mcp.close(), self._languages.close())
         await self.titles.close()
         await self.jobs.close()
         await self._models.close()

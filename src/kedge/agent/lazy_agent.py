@@ -15,6 +15,7 @@ from kedge.protocol.runs import Mode, RunKind, RunOptions
 
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
+    from kedge.agent.language_service import LanguageServices
     from kedge.agent.logins import Logins
     from kedge.agent.mcp_access import McpAccess
     from kedge.engine.workspace_host import WorkspaceHost
@@ -60,6 +61,9 @@ class LazyAgent:
 
     async def logins(self) -> Logins:
         return await (await self._load()).logins()
+
+    async def languages(self) -> LanguageServices:
+        return await (await self._load()).languages()
 
     async def mcp(self) -> McpAccess:
         return await (await self._load()).mcp()

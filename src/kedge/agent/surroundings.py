@@ -56,6 +56,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     repository: str | None = None
     skills: Sequence[Entry] = ()
     agents: Sequence[Entry] = ()
+    languages: bool = False  # whether language servers are installed: then their tools are offered
 
 
 _CHANGED_PERMISSIONS = "What you may do has changed. From now on, instead of what was said before: {}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from kedge.agent.call_access import find_path, find_paths, join_accesses, join_asks, list_subjects
 from kedge.agent.call_results import add_hook_note, contain_errors, deny, deny_for_person, fail
 from kedge.agent.context_files import NESTED, format_file, read_nested_files, read_written_file
 from kedge.agent.notes import CallVerdict
@@ -46,6 +47,7 @@ from kedge.tools.port import Access, Output, RunAs, Tool
 
 if TYPE_CHECKING:
     from kedge.agent.hooks.hooks import Hooks
+    from kedge.lsp.workspace import WorkspaceLanguages
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +85,8 @@ class _Permission(NamedTuple):
     changes_nothing: bool = False  # a command that is known to be read-only
     run_as: RunAs = "approved"
     readable: tuple[str, ...] = ()
-    path: Path | None = None  # the path that was checked; each tool accesses one at most
+    path: Path | None = None  # the path that was checked; the first one of a tool that changes several files
+    paths: frozenset[Path] = frozenset()  # all of them
     directory: Path | None = None  # where a command starts
 
 
@@ -122,7 +125,9 @@ class ToolRunner:
         mode: TurnMode,
         hooks: Hooks | None = None,
         found: FoundTools | None = None,
+        languages: WorkspaceLanguages | None = None,
     ) -> None:
+        self._languages = languages
         self._found = found
         self._ctx = ctx
         self._scope = scope
@@ -181,7 +186,10 @@ class ToolRunner:
             context = CallContext(self._ctx, self._scope, call.id, writer, approved.answer, message_id)
             context.may_run_unsandboxed = approved.permission.may_run_unsandboxed
             context.run_as, context.readable_paths = approved.permission.run_as, approved.permission.readable
-            context.approved_path = approved.permission.path
+            if approved.tool.changes_several:
+                context.approved_paths = approved.permission.paths
+            else:
+                context.approved_path = approved.permission.path
             context.commands = {
                 line: partial(self._run_permitted, call.id, line, command)
                 for line, command in approved.commands.items()
@@ -201,11 +209,22 @@ class ToolRunner:
 
     async def _run_tool(self, approved: _ApprovedCall, context: CallContext) -> Output:
         """Run the tool. If it may change any file, compare the workspace before and after to record the changes."""
-        if approved.permission.changes_nothing or approved.tool.facts.changes != "anything":
-            return await approved.tool.run(context, approved.params)
+        permission = approved.permission
+        if permission.changes_nothing or approved.tool.facts.changes != "anything":
+            output = await approved.tool.run(context, approved.params)
+            if self._languages is None or output.is_error:
+                return output
+            if permission.path is not None and approved.tool.is_read_only:
+                self._languages.touch(permission.path)
+            if approved.tool.facts.changes == "files":
+                output = await self._languages.add_new_errors(output, self._scope)
+            return output
         env, max_bytes = self._scope.env, self._scope.config.files.max_bytes
-        async with self._ctx.watch_files(env, max_bytes):
-            return await approved.tool.run(context, approved.params)
+        async with self._ctx.watch_files(env, max_bytes) as changed:
+            output = await approved.tool.run(context, approved.params)
+        if self._languages is not None:
+            self._languages.note_changes(changed)
+        return output
 
     async def _find_instructions(self, approved: _ApprovedCall) -> _Instructions:
         """Return the instructions of the directory in which the call worked, unless the model has seen them."""
@@ -324,7 +343,7 @@ class ToolRunner:
         has_waited = False
         run_as: RunAs = "approved"
         readable: tuple[str, ...] = ()
-        for access in accesses:
+        for access in [join_accesses(accesses)] if tool.changes_several and len(accesses) > 1 else accesses:
             decision = await self._judge_access(tool, access)
             if isinstance(decision, Allow) and verdict.decision == "ask":
                 has_waited = True
@@ -342,7 +361,7 @@ class ToolRunner:
             if isinstance(decision, Deny):
                 return deny(f"Refused: {decision.why} {decision.others}".rstrip(), decision.by, rule=decision.rule)
             run_as, readable = decision.run_as, decision.readable
-        if has_waited and _subjects(accesses) != _subjects(await tool.list_access(self._scope, params)):
+        if has_waited and list_subjects(accesses) != list_subjects(await tool.list_access(self._scope, params)):
             # A link may point elsewhere by now, which nobody has allowed.
             problem = f"What `{tool.name}` would touch changed meanwhile."
             return fail(f"{problem} Make the call again.", problem.replace("`", ""))
@@ -351,7 +370,8 @@ class ToolRunner:
                 changes_nothing=True,
                 run_as=run_as,
                 readable=readable,
-                path=_find_path(accesses),
+                path=find_path(accesses),
+                paths=find_paths(accesses),
                 directory=self._find_directory(accesses),
             )
         changes_nothing = await asyncio.to_thread(self._judge.changes_nothing, tool.name, accesses)
@@ -359,7 +379,8 @@ class ToolRunner:
             may_run_unsandboxed=any(access.sandbox_problem for access in accesses),
             changes_nothing=changes_nothing,
             run_as=run_as,
-            path=_find_path(accesses),
+            path=find_path(accesses),
+            paths=find_paths(accesses),
             directory=self._find_directory(accesses),
         )
 
@@ -369,7 +390,12 @@ class ToolRunner:
 
     async def _judge_access(self, tool: Tool, access: Access) -> Decision:
         # In a thread: a long command takes a while to analyze.
-        return await asyncio.to_thread(self._judge.judge, tool.name, access)
+        if not access.parts:
+            return await asyncio.to_thread(self._judge.judge, tool.name, access)
+        decisions = [await self._judge_access(tool, part) for part in access.parts]
+        refusal = next((each for each in decisions if isinstance(each, Deny)), None)
+        asks = [each for each in decisions if isinstance(each, Ask)]
+        return refusal or (join_asks(asks) if asks else decisions[0])
 
     def _allow_asked(self, asked: Ask) -> Allow:
         run_as: RunAs = "sandboxed" if self._judge.mode == "plan" else "approved"
@@ -460,15 +486,6 @@ def _may_hook_allow(access: Access, asked: Ask) -> bool:
 
 def _ask_for_hook(verdict: CallVerdict) -> Ask:
     return Ask.of([f"a hook asks: {verdict.reason}"])
-
-
-def _subjects(accesses: Sequence[Access]) -> list[tuple[str, str, object]]:
-    """Return what a person allowed: the paths, commands and URLs, and the change of a file."""
-    return [(access.kind, access.subject, access.params.get("diff")) for access in accesses]
-
-
-def _find_path(accesses: Sequence[Access]) -> Path | None:
-    return next((Path(access.subject) for access in accesses if access.kind in ("read", "write")), None)
 
 
 async def _run_in_parallel(works: Sequence[Coroutine[None, None, None]]) -> None:

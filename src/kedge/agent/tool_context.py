@@ -32,7 +32,7 @@ from kedge.protocol.runs import RunOptions, Usage
 from kedge.skills.definitions import AgentDefinition
 from kedge.skills.library import Library
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Output, RunAs, ToolScope
+from kedge.tools.port import LanguageService, Output, RunAs, ToolScope
 from kedge.tools.process.command import Jobs
 from kedge.tools.process.output import SAVED_OUTPUT, OutputFile, cut_at_lines
 from kedge.tools.process.spawn import Process
@@ -78,7 +78,9 @@ class TurnScope:
         self.unviewed_files: MutableSet[str] = set()
         self.shown_instructions: dict[str, str] = {}  # digests of context files by path, as the model last saw them
         self.scratch = scratch_directory(data_dir, self.session_id)  # created on first use
-        self.approved_path = None  # set for each call
+        self.approved_path = None  # it and the next are set for each call
+        self.approved_paths: frozenset[Path] = frozenset()
+        self.languages: LanguageService | None = None
         self.find_search_key: FindSearchKey = _find_no_key  # set in the turn of a model
         self.is_hidden: Callable[[str], bool] | None = None
         self.library = Library()
@@ -156,6 +158,8 @@ class CallContext:
         self.run_as: RunAs = "approved"
         self.readable_paths: tuple[str, ...] = ()
         self.approved_path: Path | None = None
+        self.approved_paths: frozenset[Path] = frozenset()
+        self.languages = scope.languages
         self._ctx = ctx
         self._message_id = message_id  # of the step
         self._writer = writer

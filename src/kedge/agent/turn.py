@@ -23,11 +23,11 @@ from kedge.agent.retry import ModelUnavailable, RetryPolicy
 from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, SummaryRefused, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
-from kedge.agent.system_prompt import Role, build_system_prompt, load_prompt
+from kedge.agent.system_prompt import Role, build_system_prompt
 from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as_text
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import MAX_CHARS, TurnScope
-from kedge.agent.turn_mode import TurnMode
+from kedge.agent.turn_mode import TurnMode, describe_for_model
 from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort, find_search_key
 from kedge.agent.turn_state import (
     STOP_AT_REPEATS,
@@ -49,11 +49,10 @@ from kedge.protocol.errors import KedgeError
 from kedge.protocol.messages import FinishReason, Message
 from kedge.protocol.runs import Mode
 from kedge.skills.library import Library
-from kedge.tools.permissions.describe import describe_permissions
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import read_grants
 from kedge.tools.port import Tool
-from kedge.tools.registry import select_tools
+from kedge.tools.registry import load_language_tools, select_tools
 
 if TYPE_CHECKING:
     from kedge.agent.hooks.hooks import Hooks
@@ -244,7 +243,7 @@ class _Turn:
         endpoint = setup.step_runner.endpoint
         setup.limits.check_price(endpoint)
         tools = self._select_tools(endpoint.info, setup.scope.config)
-        permissions = await self._describe_permissions(setup.scope, self._judge, tools)
+        permissions = await describe_for_model(self._ctx.run, setup.scope, self._judge, tools)
         setup.surroundings.change_permissions(permissions)
         self._told_mode = mode
 
@@ -376,8 +375,11 @@ class _Turn:
         base.limits.check_price(endpoint)  # mode `auto` may have read a limit
         tools = self._select_tools(endpoint.info, base.config)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
-        if not surroundings.has_skills:
-            tools = [tool for tool in tools if tool.name != "skill"]
+        tools = [tool for tool in tools if surroundings.has_skills or tool.name != "skill"]
+        languages = await deps.languages.open(ctx) if tools and surroundings.first.languages else None
+        scope.languages = languages and languages.features
+        if languages is not None:
+            tools += select_tools(ctx.run.kind, ctx.run.permissions, load_language_tools())
         await base.models.report_other_effort(endpoint, has_tools=bool(tools))
         if base.hooks is not None:
             base.hooks.model, base.hooks.notes = endpoint.name, surroundings.notes
@@ -389,7 +391,7 @@ class _Turn:
             tools=describe_tools(tools, surroundings.agents),
             scope=scope,
             mode=mode,
-            tool_runner=ToolRunner(ctx, scope, by_name, judge, mode, base.hooks, mcp),
+            tool_runner=ToolRunner(ctx, scope, by_name, judge, mode, base.hooks, mcp, languages),
             callable_tools=by_name,
             search_price=await base.models.choose_search_price(endpoint, judge) if tools else None,
             mcp=mcp,
@@ -423,7 +425,8 @@ class _Turn:
         self, scope: TurnScope, judge: Judge, tools: Sequence[Tool], history: list[Message]
     ) -> SessionSurroundings:
         ctx = self._ctx
-        permissions = await self._describe_permissions(scope, judge, tools)
+        permissions = await describe_for_model(ctx.run, scope, judge, tools)
+        is_new = not any(message.role == "assistant" for message in history)
         current = await read_surroundings(
             scope.directory,
             scope.env,
@@ -435,19 +438,9 @@ class _Turn:
             skills=list_skills(scope.library) if any(tool.name == "skill" for tool in tools) else (),
             agents=list_agents(scope.library) if any(tool.name == "agent" for tool in tools) else (),
         )
-        is_new = not any(message.role == "assistant" for message in history)
+        if is_new and tools and await self._deps.languages.find_installed(ctx.directory):
+            current = msgspec.structs.replace(current, languages=True)
         return await SessionSurroundings.load(ctx, current, scope.env, is_new=is_new)
-
-    async def _describe_permissions(self, scope: TurnScope, judge: Judge, tools: Sequence[Tool]) -> str:
-        """Return what the model is told about permissions: nothing without tools, or to a reading sub-agent."""
-        run = self._ctx.run
-        if not tools or (run.kind == "agent" and all(tool.is_read_only for tool in tools)):
-            return ""
-        names = [tool.name for tool in tools]
-        text = await asyncio.to_thread(
-            describe_permissions, judge, names, scope.sandbox, is_attended=run.permissions == "ask"
-        )
-        return f"{text}\n\n{load_prompt('plan')}" if judge.mode == "plan" else text
 
     def _build_system(self, surroundings: SessionSurroundings, info: ModelInfo, *, has_tools: bool) -> str:
         ctx = self._ctx

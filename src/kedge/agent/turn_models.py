@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kedge.agent.language_service import LanguageServices
 from kedge.agent.limits import CostQuestions
 from kedge.agent.mcp_service import McpService
 from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy, bound_waits
@@ -49,6 +50,7 @@ class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
     cost_questions: CostQuestions
     hook_sessions: set[str]  # of which this server has run the SessionStart hooks
     mcp: McpService
+    languages: LanguageServices
 
 
 class TurnModels:

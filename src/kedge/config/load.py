@@ -16,11 +16,12 @@ from typing import Any, cast
 
 import msgspec
 
+from kedge.config import lsp, mcp
 from kedge.config.environment import expand_references, has_references, read_variables
 from kedge.config.errors import BadConfig, Problem
 from kedge.config.files import ConfigPaths, Document, FileCache, Layer, parse_document, workspace_files
 from kedge.config.keys import Key, format_key
-from kedge.config.mcp import JSON_NAME, find_server_problem, parse_mcp_json
+from kedge.config.mcp import JSON_NAME, parse_mcp_json
 from kedge.config.schema import Config
 from kedge.config.schema_tree import find_problems
 from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, why_ignored
@@ -159,11 +160,14 @@ class _Merge:
         if self._problems:
             raise BadConfig(self._problems)
         config = msgspec.convert(self._values, Config)
-        for name, server in config.mcp.items():
-            if (problem := find_server_problem(name, server)) is not None:
-                key: Key = ("mcp", *problem[0])
+        for table, problem in [
+            *(("mcp", mcp.find_server_problem(name, server)) for name, server in config.mcp.items()),
+            *(("lsp", lsp.find_server_problem(name, server)) for name, server in config.lsp.items()),
+        ]:
+            if problem is not None:
+                key: Key = (table, *problem[0])
                 origin = next((each for path, each in self._origins.items() if path[: len(key)] == key), Origin("user"))
-                self._problems.append(Problem(origin.name or "mcp", origin.line, format_key(key), problem[1]))
+                self._problems.append(Problem(origin.name or table, origin.line, format_key(key), problem[1]))
         if self._problems:
             raise BadConfig(self._problems)
         return Loaded(config, self._origins, tuple(self._ignored), tuple(self._files))

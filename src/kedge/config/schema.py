@@ -121,6 +121,9 @@ class AgentConfig(_Table, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description='custom agents that may change files and run commands, by name; `["*"]`: all of them'),
     ] = ()
+    language_servers: Annotated[
+        bool, Meta(description="use the language servers that are installed or configured", extra=STRICTER)
+    ] = True
     titles: Annotated[bool, Meta(description="let the small model write session titles", extra=ANYONE)] = True
     context_files: Annotated[
         tuple[str, ...],
@@ -310,6 +313,28 @@ class HooksConfig(_Table, frozen=True, kw_only=True):
     )
 
 
+class LspServerConfig(_Table, frozen=True, kw_only=True):
+    """A language server, or settings of a known one."""
+
+    command: Annotated[str | None, Meta(description="program to start, which speaks LSP on its standard streams")] = (
+        None
+    )
+    args: Annotated[tuple[str, ...], Meta(description="arguments of the program")] = ()
+    env: Annotated[dict[str, str], Meta(description="variables of the program, besides those of Kedge's server")] = {}
+    file_types: Annotated[
+        tuple[str, ...], Meta(description="extensions of its files: `py`, or `py=python` with the language id")
+    ] = ()
+    root_markers: Annotated[
+        tuple[str, ...], Meta(description="files that mark the root of a project, the most important first")
+    ] = ()
+    settings: Annotated[dict[str, Any], Meta(description="settings that the server is given")] = {}
+    options: Annotated[dict[str, Any], Meta(description="options of its initialization")] = {}
+    enabled: Annotated[bool, Meta(description="whether it is used")] = True
+
+    def __repr__(self) -> str:
+        return "LspServerConfig()"  # the rest may have secrets
+
+
 class FetchConfig(_Table, frozen=True, kw_only=True):
     """What may be fetched from the web."""
 
@@ -391,6 +416,7 @@ class Config(_Table, frozen=True, kw_only=True):
         dict[str, McpServerConfig], Meta(description="MCP servers by name; `${NAME}` is expanded as a server starts")
     ] = {}
     hooks: Annotated[HooksConfig, Meta(description="commands that run at events")] = HooksConfig()
+    lsp: Annotated[dict[str, LspServerConfig], Meta(description="language servers by name")] = {}
     fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
     search: Annotated[SearchConfig, Meta(description="web search")] = SearchConfig()
     catalog: Annotated[CatalogConfig, Meta(description="the catalog of known models")] = CatalogConfig()

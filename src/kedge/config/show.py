@@ -63,7 +63,7 @@ def _row(path: Key, value: Any, origin: Origin) -> ConfigValue:
 
 def _safe(path: Key, value: Any, origin: Origin) -> Any:
     names = [str(name) for name in path]
-    if names[0] == "mcp":
+    if names[0] in ("mcp", "lsp"):
         return _safe_server_value(names, value)
     is_secret = "headers" in names or names[-1] == "api_key"
     if "extra_body" in names:

@@ -86,6 +86,8 @@ def _why_wider(key: Key, value: Any, users: Config) -> str | None:
         case ("agent", "max_wait_s"):
             most = UNATTENDED_WAIT_S if users.agent.max_wait_s is None else users.agent.max_wait_s
             return f"is more than {most:g}, which {NOT_TRUSTED}" if value > most else None
+        case ("agent", "language_servers"):
+            return f"starts programs, which {NOT_TRUSTED}" if value and not users.agent.language_servers else None
         case ("agent", "context_files"):
             if all(map(_stays_inside, cast("list[str]", value))):
                 return None

@@ -389,12 +389,12 @@ class TurnContext:
         return bool(await retry_store(lambda: reasons(self._claim.workspace_id, self._claim.session_id)))
 
     @contextlib.asynccontextmanager
-    async def watch_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[None]:
-        """Record all changes that a command inside the block makes in the workspace."""
+    async def watch_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[list[Path]]:
+        """Record all changes that a command inside the block makes in the workspace; the list has them after it."""
         self._turn_writer.check_claim()
         recorder = self._deps.file_recorder
-        async with recorder.watch(self._author, env, max_bytes, self._append_notice):
-            yield
+        async with recorder.watch(self._author, env, max_bytes, self._append_notice) as changed:
+            yield changed
         await recorder.pruner.prune_if_full()
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kedge.engine.processes.registry import ProcessRegistry, WorkspaceProcess
 from kedge.feed.feed import Feed
+from kedge.protocol.lsp import LspEvent
 from kedge.protocol.mcp import McpEvent
 
 
@@ -17,7 +18,7 @@ class WorkspaceHost:
         """Record the group that `pid` leads: it ends with the workspace or the server, or by the next server."""
         return await self._processes.record_for_workspace(self.workspace_id, pid)
 
-    def publish(self, event: McpEvent) -> None:
+    def publish(self, event: McpEvent | LspEvent) -> None:
         """Tell the clients that follow the workspace. It is not stored."""
         if not self._feed.is_closed:
-            self._feed.publish_live("mcp_event", event)
+            self._feed.publish_live("mcp_event" if isinstance(event, McpEvent) else "lsp_event", event)

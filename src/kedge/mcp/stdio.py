@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -47,6 +47,7 @@ class RecordedProcess(Protocol):
 
     @property
     def mark(self) -> str: ...
+    async def memory_bytes(self) -> int: ...  # of all its processes together
     async def end(self) -> list[str]: ...  # SIGTERM, then SIGKILL; returns the survivors
     async def forget(self) -> None: ...
 
@@ -61,12 +62,43 @@ class Command(NamedTuple):
     workspace: Path  # no program is taken from there unless its path is given
 
 
+class Framing(Protocol):
+    """How messages stand in a stream of bytes."""
+
+    @property
+    def unread_bytes(self) -> int: ...  # of a message that is not complete
+    def feed(self, data: bytes) -> Iterator[bytes]: ...  # the messages that are complete now
+    def wrap(self, message: bytes) -> bytes: ...
+
+
+class LineFraming:
+    """One message a line."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    @property
+    def unread_bytes(self) -> int:
+        return len(self._pending)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            message = bytes(self._pending) + line if self._pending else line
+            self._pending.clear()
+            yield message
+        self._pending += rest
+
+    def wrap(self, message: bytes) -> bytes:
+        return message + b"\n"
+
+
 class StdioTransport(asyncio.SubprocessProtocol):
     """Implements `kedge.mcp.port.Transport`."""
 
     probe_timeout_s = PROBE_S
 
-    def __init__(self, command: Command, record_process: RecordProcess) -> None:
+    def __init__(self, command: Command, record_process: RecordProcess, framing: Framing | None = None) -> None:
         self.garbage_lines = 0
         self.pid: int | None = None
         self.process: RecordedProcess | None = None
@@ -76,7 +108,7 @@ class StdioTransport(asyncio.SubprocessProtocol):
         self._child: asyncio.SubprocessTransport | None = None
         self._input: asyncio.WriteTransport | None = None
         self._waiting: dict[RequestId, asyncio.Future[msgspec.Raw]] = {}
-        self._pending = bytearray()  # the beginning of a line
+        self._framing: Framing = framing or LineFraming()
         self._stderr: deque[bytes] = deque()
         self._stderr_bytes = 0
         self._exited = asyncio.Event()
@@ -123,9 +155,8 @@ class StdioTransport(asyncio.SubprocessProtocol):
             return result
         except asyncio.CancelledError:
             if request.method not in _NEVER_CANCELED and self._closed is None:
-                params = {"requestId": request.id, "reason": "canceled by the client"}
                 with contextlib.suppress(McpError):
-                    self._write(Notification(method="notifications/cancelled", params=params))
+                    self._write(self.cancel_notification(request))
             raise
         finally:
             self._waiting.pop(request.id, None)
@@ -135,6 +166,10 @@ class StdioTransport(asyncio.SubprocessProtocol):
 
     async def respond(self, response: Result | Failure) -> None:
         self._write(response)
+
+    def cancel_notification(self, request: Request) -> Notification:
+        params = {"requestId": request.id, "reason": "canceled by the client"}
+        return Notification(method="notifications/cancelled", params=params)
 
     def use_version(self, version: str) -> None:
         """Nothing to do: all of it is in the messages."""
@@ -189,7 +224,7 @@ class StdioTransport(asyncio.SubprocessProtocol):
             raise Disconnected("the server has ended")
         if self._input.get_write_buffer_size() > MAX_UNSENT_BYTES:
             raise CannotConnect("the server does not read its input")
-        self._input.write(encode(message) + b"\n")
+        self._input.write(self._framing.wrap(encode(message)))
 
     # --- what asyncio calls
 
@@ -207,15 +242,11 @@ class StdioTransport(asyncio.SubprocessProtocol):
         if self._closed is not None:
             return
         try:
-            *lines, rest = data.split(b"\n")
-            for line in lines:
-                self._take_line(bytes(self._pending) + line if self._pending else line)
-                self._pending.clear()
-            self._pending += rest
-            if len(self._pending) > MAX_MESSAGE_BYTES:
+            for message in self._framing.feed(data):
+                self._take_message(message)
+            if self._framing.unread_bytes > MAX_MESSAGE_BYTES:
                 raise InvalidAnswer(f"the server sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
         except McpError as error:
-            self._pending.clear()
             self._end_soon(error)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -239,7 +270,7 @@ class StdioTransport(asyncio.SubprocessProtocol):
         self._fail(error)
         await self._end_group()
 
-    def _take_line(self, line: bytes) -> None:
+    def _take_message(self, line: bytes) -> None:
         if not line.strip():
             return
         try:
@@ -251,6 +282,9 @@ class StdioTransport(asyncio.SubprocessProtocol):
                 shown = one_line(line[:MAX_GARBAGE_CHARS].decode("utf-8", "replace"), MAX_GARBAGE_CHARS)
                 log.warning("an MCP server wrote a line that is no message (more are only counted): %s", shown)
             return
+        self._dispatch(message)
+
+    def _dispatch(self, message: Message) -> None:
         assert self._listener is not None
         match message:
             case Result(id=id, result=result) if (waiting := self._waiting.get(id)) is not None:

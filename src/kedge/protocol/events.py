@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from kedge.protocol.lsp import LspEvent
 from kedge.protocol.mcp import McpEvent
 from kedge.protocol.messages import Delta, Message, replace_surrogates
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
@@ -67,14 +68,6 @@ class SkillsChanged(msgspec.Struct, frozen=True):
     workspace_id: str
 
 
-class ExtensionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of `lsp_event`: the state of one named server."""
-
-    name: str
-    state: str
-    error: str | None = None
-
-
 class Connected(msgspec.Struct, frozen=True):
     log_id: str
     head: int
@@ -107,9 +100,9 @@ Payload = (
     | FileChange
     | ConfigChanged
     | Delta
-    | ExtensionState
     | McpEvent
     | SkillsChanged
+    | LspEvent
 )
 
 CONTROL_TYPES: dict[str, type[Control]] = {
@@ -132,7 +125,7 @@ PAYLOAD_TYPES: dict[str, Any] = {
     "config_changed": ConfigChanged,
     "message_delta": Delta,
     "mcp_event": McpEvent,
-    "lsp_event": ExtensionState,
+    "lsp_event": LspEvent,
     "skills_event": SkillsChanged,
 }
 

@@ -43,6 +43,13 @@ _ROWS = (
     ToolFacts("agent", "nothing", for_sub_agents=False),
     ToolFacts("web_search", "nothing", "text"),
     ToolFacts("skill", "conversation", for_sub_agents=False),  # offered only where there are skills
+    ToolFacts("lsp_diagnostics", "nothing", "path"),
+    ToolFacts("lsp_definition", "nothing", "path"),
+    ToolFacts("lsp_references", "nothing", "path"),
+    ToolFacts("lsp_hover", "nothing", "path"),
+    ToolFacts("lsp_symbols", "nothing", "path"),
+    ToolFacts("lsp_rename", "files", "path"),
+    ToolFacts("lsp_code_action", "files", "path"),
 )
 
 BUILT_IN_TOOLS = {facts.name: facts for facts in _ROWS}

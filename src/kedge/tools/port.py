@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, MutableSet, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -48,6 +48,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     says_read_only: bool = False  # of a tool of an MCP server: a claim of the server, which lets mode plan ask
     can_sandbox: bool = False  # of a command: the read-only sandbox is available
     unsandboxed: bool = False  # of a command: the model asks to run it without the read-only sandbox
+    parts: tuple[Access, ...] = ()  # the accesses that a person is asked about together
     sandbox_problem: str = ""  # why the configured sandbox is not available; then a person decides in every mode
 
 
@@ -66,6 +67,30 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         return self.content + self.advice
 
 
+class FileEdit(NamedTuple):
+    """The new content of a file, planned for the content with this SHA-256."""
+
+    path: Path
+    digest: str
+    data: bytes
+
+
+class LanguageService(Protocol):
+    """Language servers of the workspace. Lines count from 1. Methods raise `ToolError`; results are for the model."""
+
+    async def list_diagnostics(self, path: Path | None, scope: ToolScope) -> str: ...
+    async def find_definition(self, path: Path, line: int, symbol: str, scope: ToolScope) -> str: ...
+    async def find_references(self, path: Path, line: int, symbol: str, scope: ToolScope, offset: int) -> str: ...
+    async def describe_symbol(self, path: Path, line: int, symbol: str, scope: ToolScope) -> str: ...
+    async def list_symbols(self, path: Path, scope: ToolScope, offset: int) -> str: ...
+    async def search_symbols(self, query: str, scope: ToolScope, offset: int) -> str: ...
+    async def plan_rename(
+        self, path: Path, line: int, symbol: str, new_name: str, scope: ToolScope
+    ) -> list[FileEdit]: ...
+    async def list_action_titles(self, path: Path, first: int, last: int, scope: ToolScope) -> list[str]: ...
+    async def plan_action(self, path: Path, first: int, last: int, title: str, scope: ToolScope) -> list[FileEdit]: ...
+
+
 class ToolScope(Protocol):
     """The directory, configuration and sandbox that the calls of one turn share."""
 
@@ -78,7 +103,11 @@ class ToolScope(Protocol):
     @property
     def scratch(self) -> Path: ...  # the session's directory for long outputs; it may not exist yet
     @property
+    def languages(self) -> LanguageService | None: ...  # None: switched off
+    @property
     def approved_path(self) -> Path | None: ...  # of a running call: the only path it may touch, resolved
+    @property
+    def approved_paths(self) -> frozenset[Path]: ...  # of a running call of a tool that changes several files
     @property
     def is_hidden(self) -> Callable[[str], bool] | None: ...  # whether a rule forbids to read a resolved path
     @property
@@ -159,6 +188,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     params: type[msgspec.Struct]
     run: Run
     list_access: ListAccess | None = None
+    changes_several: bool = False  # files: the call may touch `ToolContext.approved_paths`
     list_questions: ListQuestions | None = None  # for a person, asked before the call starts; may raise ToolError
     text: str | None = None
     input_schema: dict[str, Any] | None = None

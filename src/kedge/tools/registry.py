@@ -14,7 +14,12 @@ def _load_tool(name: str) -> Tool:
     return import_module(f"kedge.tools.builtin.{name}").TOOL
 
 
-TOOLS: tuple[Tool, ...] = tuple(_load_tool(name) for name in BUILT_IN_TOOLS)
+TOOLS: tuple[Tool, ...] = tuple(_load_tool(name) for name in BUILT_IN_TOOLS if not name.startswith("lsp_"))
+
+
+def load_language_tools() -> tuple[Tool, ...]:
+    """Return the tools of language servers, which few workspaces have."""
+    return import_module("kedge.tools.builtin.lsp").TOOLS
 
 
 def select_tools(

@@ -100,12 +100,15 @@ class FileRecorder:
     @contextlib.asynccontextmanager
     async def watch(
         self, author: Author, env: Mapping[str, str], max_bytes: int, notify: Callable[[str], Awaitable[None]]
-    ) -> AsyncGenerator[None]:
+    ) -> AsyncGenerator[list[Path]]:
         """Record all changes in the workspace while a command runs inside the block: they count as the command's.
+
+        The list is empty in the block, and has the changed files after it.
 
         In a tree that cannot be scanned nothing is recorded; the first time in a run, `notify` gets the reason.
         """
         self.pruner.max_bytes = max_bytes
+        changed: list[Path] = []
         try:
             async with self.lock(author.workspace_id):
                 await self._record_earlier_changes(author, env)
@@ -113,14 +116,14 @@ class FileRecorder:
         except CannotScan as error:
             if why := await self._record_unwatched(author, error):
                 await notify(f"what commands change here cannot be undone: {why}")
-            yield
+            yield changed
             return
         try:
-            yield
+            yield changed
         except Exception:
             await self._record_command(work_id, author, env)
             raise
-        await self._record_command(work_id, author, env)
+        changed += await self._record_command(work_id, author, env)
 
     async def find_problem(self, author: Author, env: Mapping[str, str], max_bytes: int) -> str | None:
         """Return why `watch` would record nothing; None if it would."""
@@ -160,7 +163,8 @@ class FileRecorder:
         await self.settle_locked(author.workspace_id)
         await self._scanner.record_idle_changes(author.workspace_id, author.root, env)
 
-    async def _record_command(self, work_id: int, author: Author, env: Mapping[str, str]) -> None:
+    async def _record_command(self, work_id: int, author: Author, env: Mapping[str, str]) -> list[Path]:
+        """Record the changes of a command; return the changed files."""
         failpoints.hit("command.ended")
         async with self.lock(author.workspace_id):
             self._processes.forget_ended(author.workspace_id)
@@ -170,6 +174,7 @@ class FileRecorder:
                 found = []
                 await self._record_unwatched(author, error)
             await self._change_log.record(work_id, author.root, found)
+        return [Path(os.fsdecode(each.path)) for each in found]
 
     async def _record_unwatched(self, author: Author, error: CannotScan) -> str | None:
         """Store that the run's commands are not watched; returns the reason the first time."""

@@ -1,0 +1,1 @@
+"""Language servers: diagnostics and navigation for the agent. Imported when the first one starts."""

@@ -1,0 +1,1 @@
+"""Language servers: the protocol, real servers, and servers that misbehave."""
