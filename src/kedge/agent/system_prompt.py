@@ -6,6 +6,8 @@ role and tools: providers cache a prefix that stays the same.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -15,6 +17,11 @@ import msgspec
 from kedge.agent.catalog import UNKNOWN_CHARS, format_skills
 from kedge.agent.context_files import format_file
 from kedge.agent.surroundings import Surroundings
+from kedge.agent.tool_context import TurnScope
+from kedge.protocol.runs import Run
+from kedge.tools.permissions.describe import describe_permissions
+from kedge.tools.permissions.judge import Judge
+from kedge.tools.port import Tool
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,3 +78,14 @@ def _fill_template(name: str, **values: str) -> str:
 
 def _format_output_section(role: Role) -> list[str]:
     return [] if role.output_schema is None else [_fill_template("output", schema=role.output_schema)]
+
+
+async def describe_for_model(run: Run, scope: TurnScope, judge: Judge, tools: Sequence[Tool]) -> str:
+    """Return what the model is told about permissions: nothing without tools, or to a reading sub-agent."""
+    if not tools or (run.kind == "agent" and all(tool.is_read_only for tool in tools)):
+        return ""
+    names = [tool.name for tool in tools]
+    text = await asyncio.to_thread(
+        describe_permissions, judge, names, scope.sandbox, is_attended=run.permissions == "ask"
+    )
+    return f"{text}\n\n{load_prompt('plan')}" if judge.mode == "plan" else text

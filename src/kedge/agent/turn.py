@@ -23,11 +23,11 @@ from kedge.agent.retry import ModelUnavailable, RetryPolicy
 from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, SummaryRefused, summarize
 from kedge.agent.surroundings import SessionSurroundings, read_surroundings
-from kedge.agent.system_prompt import Role, build_system_prompt
+from kedge.agent.system_prompt import Role, build_system_prompt, describe_for_model
 from kedge.agent.text_calls import TextCall, find_text_calls, may_write_calls_as_text
 from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import MAX_CHARS, TurnScope
-from kedge.agent.turn_mode import TurnMode, describe_for_model
+from kedge.agent.turn_mode import TurnMode
 from kedge.agent.turn_models import AgentDeps, TurnApiKeys, TurnModels, choose_effort, find_search_key
 from kedge.agent.turn_state import (
     STOP_AT_REPEATS,

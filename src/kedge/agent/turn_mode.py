@@ -7,19 +7,16 @@ limit the run fails; without one of the others the turn works as in mode `ask`, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from kedge.agent.limits import RunLimits
-from kedge.agent.system_prompt import load_prompt
 from kedge.agent.tool_context import TurnScope
 from kedge.config.schema import Config
 from kedge.engine.turn import TurnContext
-from kedge.protocol.runs import Mode, Run
-from kedge.tools.permissions.describe import describe_permissions
+from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import Judge
-from kedge.tools.port import Tool
 from kedge.tools.sandbox.policy import SandboxUnavailable
 
 
@@ -98,14 +95,3 @@ class TurnMode:
     async def _find_unwatched(self) -> str:
         why = await self._ctx.find_unwatched_reason(self._scope.env, self._scope.config.files.max_bytes)
         return f"what commands change could not be undone ({why})" if why else ""
-
-
-async def describe_for_model(run: Run, scope: TurnScope, judge: Judge, tools: Sequence[Tool]) -> str:
-    """Return what the model is told about permissions: nothing without tools, or to a reading sub-agent."""
-    if not tools or (run.kind == "agent" and all(tool.is_read_only for tool in tools)):
-        return ""
-    names = [tool.name for tool in tools]
-    text = await asyncio.to_thread(
-        describe_permissions, judge, names, scope.sandbox, is_attended=run.permissions == "ask"
-    )
-    return f"{text}\n\n{load_prompt('plan')}" if judge.mode == "plan" else text
