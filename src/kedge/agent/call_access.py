@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kedge.tools.permissions.policy import Ask
+from kedge.tools.permissions.policy import Ask, Decision, Deny
 from kedge.tools.port import Access
 
 
@@ -27,7 +27,14 @@ def join_accesses(accesses: Sequence[Access]) -> Access:
     )
 
 
-def join_asks(asks: Sequence[Ask]) -> Ask:
+def join_decisions(decisions: Sequence[Decision]) -> Decision:
+    """Return the strictest one, with the questions joined."""
+    refusal = next((each for each in decisions if isinstance(each, Deny)), None)
+    asks = [each for each in decisions if isinstance(each, Ask)]
+    return refusal or (_join_asks(asks) if len(asks) > 1 else asks[0] if asks else decisions[0])
+
+
+def _join_asks(asks: Sequence[Ask]) -> Ask:
     """Return one question; it remembers rules only if each of its parts has some."""
     rules = [rule for each in asks for rule in each.rules] if all(each.rules for each in asks) else []
     always = [rule for each in asks for rule in each.always_rules] if all(each.always_rules for each in asks) else []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from kedge.agent.call_access import find_path, find_paths, join_accesses, join_asks, list_subjects
+from kedge.agent.call_access import find_path, find_paths, join_accesses, join_decisions, list_subjects
 from kedge.agent.call_results import add_hook_note, contain_errors, deny, deny_for_person, fail
 from kedge.agent.context_files import NESTED, format_file, read_nested_files, read_written_file
 from kedge.agent.notes import CallVerdict
@@ -390,12 +390,8 @@ class ToolRunner:
 
     async def _judge_access(self, tool: Tool, access: Access) -> Decision:
         # In a thread: a long command takes a while to analyze.
-        if not access.parts:
-            return await asyncio.to_thread(self._judge.judge, tool.name, access)
-        decisions = [await self._judge_access(tool, part) for part in access.parts]
-        refusal = next((each for each in decisions if isinstance(each, Deny)), None)
-        asks = [each for each in decisions if isinstance(each, Ask)]
-        return refusal or (join_asks(asks) if asks else decisions[0])
+        parts = access.parts or (access,)
+        return join_decisions([await asyncio.to_thread(self._judge.judge, tool.name, part) for part in parts])
 
     def _allow_asked(self, asked: Ask) -> Allow:
         run_as: RunAs = "sandboxed" if self._judge.mode == "plan" else "approved"
