@@ -21,10 +21,12 @@ from typing import Any
 from _home import PYTHON, ROOT, Home, end_orphan, new_home, reap_orphans, rss_of
 from measure import noise_told, print_table, wait_quiet
 
+from kedge.jsonrpc.errors import PeerError
+from kedge.jsonrpc.messages import Json
+from kedge.jsonrpc.stdio import Command
 from kedge.mcp.client import Client
-from kedge.mcp.errors import McpError
-from kedge.mcp.messages import InputRequest, Json
-from kedge.mcp.stdio import Command, StdioTransport
+from kedge.mcp.messages import InputRequest
+from kedge.mcp.stdio import StdioTransport
 from tests.support.pip import install_requirement
 
 CALLS = 500
@@ -56,6 +58,9 @@ class Unrecorded:
 
     mark = "bench"
 
+    async def memory_bytes(self) -> int:
+        return 0
+
     async def end(self) -> list[str]:
         return []
 
@@ -77,7 +82,7 @@ class Events:
     def on_change(self, what: str) -> None:
         pass
 
-    def on_closed(self, error: McpError) -> None:
+    def on_closed(self, error: PeerError) -> None:
         raise AssertionError(error)
 
 

@@ -43,15 +43,15 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("mcp.spawned", "echo", False, 1),
-    Case("mcp.recorded", "echo", False, 1),
-    Case("mcp.released", "echo", False, 1),
-    Case("mcp.sent.tools/call", "echo", True, 1),
-    Case("mcp.answered.tools/call", "echo", True, 1),
+    Case("jsonrpc.spawned", "echo", False, 1),
+    Case("jsonrpc.recorded", "echo", False, 1),
+    Case("jsonrpc.released", "echo", False, 1),
+    Case("jsonrpc.sent.tools/call", "echo", True, 1),
+    Case("jsonrpc.answered.tools/call", "echo", True, 1),
     Case("mcp.kept", "ask", False, 2),
     Case("mcp.again", "ask", True, 1),
     Case("mcp.kept", "task", False, 1),
-    Case("mcp.answered.tasks/get", "task", False, 1),
+    Case("jsonrpc.answered.tasks/get", "task", False, 1),
 )
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kedge.jsonrpc.errors import InvalidAnswer
 from kedge.lsp.transport import ContentLengthFraming
-from kedge.mcp.errors import InvalidAnswer
 
 BODIES = [b'{"a":1}', b"", "é€".encode() * 10, b"\r\n\r\nContent-Length: 3\r\n\r\n"]
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from kedge.jsonrpc.errors import CannotConnect, Disconnected, InvalidAnswer, PeerError
+from kedge.jsonrpc.messages import Json
 from kedge.mcp import http as transport_module
 from kedge.mcp.client import Client
-from kedge.mcp.errors import CannotConnect, Disconnected, HttpRefused, InvalidAnswer, McpError
+from kedge.mcp.errors import HttpRefused
 from kedge.mcp.http import HttpTransport
-from kedge.mcp.messages import InputRequest, Json, ToolInfo
+from kedge.mcp.messages import InputRequest, ToolInfo
 from tests.mcp.raw_server import DISCOVERED, INITIALIZED, STREAM, Answer, Got, RawServer, document, event, head, result
 
 MODERN = "2026-07-28"
@@ -22,12 +24,12 @@ MODERN = "2026-07-28"
 class Events:
     def __init__(self) -> None:
         self.changes: asyncio.Queue[str] = asyncio.Queue()
-        self.closed: asyncio.Future[McpError] = asyncio.get_running_loop().create_future()
+        self.closed: asyncio.Future[PeerError] = asyncio.get_running_loop().create_future()
 
     def on_change(self, what: str) -> None:
         self.changes.put_nowait(what)
 
-    def on_closed(self, error: McpError) -> None:
+    def on_closed(self, error: PeerError) -> None:
         self.closed.set_result(error)
 
 
@@ -274,7 +276,7 @@ async def test_a_redirect_within_the_origin_is_followed_and_another_origin_sees_
                     await client.call_tool("x", {}, Watcher())
             for other in ("file:///etc/passwd", "http://[", "javascript:alert(1)", "http://"):
                 redirect["to"] = other
-                with pytest.raises(McpError):
+                with pytest.raises(PeerError):
                     await client.call_tool("x", {}, Watcher())
             redirect["to"] = "/mcp/"
             with pytest.raises(HttpRefused, match="without end"):
@@ -339,7 +341,7 @@ async def test_a_broken_answer_is_one_line(broken: str) -> None:
         writer.write(BROKEN[broken] or document(result(got, {"resultType": "surprise"})))
 
     async with connected(modern(on_call)) as (client, _, _):
-        with pytest.raises(McpError) as raised:
+        with pytest.raises(PeerError) as raised:
             await client.call_tool("x", {}, Watcher())
         assert "\n" not in raised.value.text
         assert 10 < len(raised.value.text) < 300
@@ -402,6 +404,6 @@ async def test_the_transport_of_2024_is_found_and_its_messages_stay_on_their_ser
     async with connected(answer) as (client, _, _):
         assert (await client.call_tool("x", {}, Watcher())).content[0].text == "done"
     endpoint = "http://evil.example/messages"
-    with pytest.raises(McpError):
+    with pytest.raises(PeerError):
         async with connected(answer):
             pass

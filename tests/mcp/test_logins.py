@@ -16,8 +16,9 @@ import pytest
 
 from kedge.config.schema import McpOAuthConfig
 from kedge.http.connection import Origin
+from kedge.jsonrpc.errors import CannotConnect, PeerError
 from kedge.mcp.client import Client
-from kedge.mcp.errors import CannotConnect, LoginFailed, LoginRequired, McpError
+from kedge.mcp.errors import LoginFailed, LoginRequired
 from kedge.mcp.http import HttpTransport
 from kedge.mcp.oauth import web as web_module
 from kedge.mcp.oauth.logins import Logins
@@ -222,7 +223,7 @@ async def test_metadata_of_a_malicious_server_is_refused_in_one_line(name: str) 
         server.metadata, server.resource = HOSTILE[name]
         if "RESOURCE" in server.resource.get("resource", ""):
             server.resource = {"resource": f"{server.url}/deeper"}
-        with pytest.raises(McpError) as raised:
+        with pytest.raises(PeerError) as raised:
             await logins.begin(server.url, NO_CONFIG)
         assert "\n" not in raised.value.text
         assert server.forms == []

@@ -6,15 +6,8 @@ from base64 import b64encode
 
 import pytest
 
-from kedge.mcp.errors import InvalidAnswer
-from kedge.mcp.messages import (
-    Content,
-    PromptInfo,
-    PromptMessage,
-    PromptResult,
-    ResourceContents,
-    ResourceInfo,
-)
+from kedge.jsonrpc.errors import InvalidAnswer
+from kedge.mcp.messages import Content, PromptInfo, PromptMessage, PromptResult, ResourceContents, ResourceInfo
 from kedge.mcp.prompts import MAX_TEXT_CHARS, describe_prompts, describe_resources, make_attachments, make_prompt
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from kedge.jsonrpc.errors import PeerError
+from kedge.jsonrpc.messages import Json
 from kedge.mcp.client import Client
-from kedge.mcp.errors import McpError
 from kedge.mcp.http import HttpTransport
-from kedge.mcp.messages import InputRequest, Json
+from kedge.mcp.messages import InputRequest
 from tests.mcp.test_http import Events
 from tests.support.pip import install_requirement
 
@@ -90,7 +91,7 @@ async def test_tools_prompts_and_resources_of_a_server_made_with_the_sdk(require
         assert (await client.read_resource("note://today")).contents[0].text == "sunny"
         (template,) = await client.list_resource_templates()
         assert template.uri_template == "note://{day}/weather"
-        with pytest.raises(McpError):
+        with pytest.raises(PeerError):
             await client.read_resource("note://missing")
         if kind != "json":  # a document has no room for news
             await client.call_tool("count", {}, person)

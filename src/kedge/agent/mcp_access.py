@@ -97,14 +97,14 @@ class McpAccess:
                 raise
 
     async def wait_for_login(self, name: str, directory: Path, host: WorkspaceHost, timeout_s: float) -> McpLoginState:
-        from kedge.mcp.errors import McpError
+        from kedge.jsonrpc.errors import PeerError
 
         _, config = await self._find(name, directory, host)
         if not self._get_logins().is_pending(config.url or ""):
             return McpLoginState("none")
         try:
             is_done = await self._get_logins().wait(config.url or "", timeout_s)
-        except McpError as error:
+        except PeerError as error:
             return McpLoginState("failed", error.text)
         return McpLoginState("done" if is_done else "waiting")
 
@@ -227,8 +227,9 @@ class McpAccess:
 
     async def _probe(self, config: McpServerConfig) -> bool:
         """Connect once to learn how the server asks for a login; return whether it does."""
+        from kedge.jsonrpc.errors import PeerError
         from kedge.mcp.client import Client
-        from kedge.mcp.errors import LoginRequired, McpError
+        from kedge.mcp.errors import LoginRequired
 
         client = Client(self.make_http_transport(config), _NoEvents())
         try:
@@ -237,7 +238,7 @@ class McpAccess:
                 await client.list_tools()
         except LoginRequired:
             return True
-        except (McpError, TimeoutError):
+        except (PeerError, TimeoutError):
             return True  # what is wrong is told by the login itself
         finally:
             await client.close()
@@ -280,18 +281,19 @@ def _list_ready(servers: WorkspaceServers) -> list[McpServer]:
 
 async def _within_limits(work: Awaitable[list[T]]) -> list[T]:
     """Return what a server offers; nothing if it fails or is slow."""
-    from kedge.mcp.errors import McpError
+    from kedge.jsonrpc.errors import PeerError
 
     try:
         async with asyncio.timeout(LIST_S):
             return await work
-    except (McpError, TimeoutError):
+    except (PeerError, TimeoutError):
         return []
 
 
 @contextlib.contextmanager
 def _translate_errors(name: str) -> Generator[None]:
-    from kedge.mcp.errors import InvalidAnswer, LoginFailed, LoginRequired, McpError, RpcError
+    from kedge.jsonrpc.errors import InvalidAnswer, PeerError, RpcError
+    from kedge.mcp.errors import LoginFailed, LoginRequired
 
     try:
         yield
@@ -299,7 +301,7 @@ def _translate_errors(name: str) -> Generator[None]:
         raise Invalid("mcp_login", f"the MCP server {name}: {error.text}") from error
     except (RpcError, InvalidAnswer) as error:
         raise Invalid("mcp_refused", f"the MCP server {name}: {error.text}") from error
-    except McpError as error:
+    except PeerError as error:
         raise Unavailable("mcp_unavailable", f"the MCP server {name}: {error.text}") from error
 
 

@@ -17,10 +17,11 @@ import msgspec
 from kedge import failpoints
 from kedge.agent.mcp_input import answer_input
 from kedge.files.states import compute_digest
+from kedge.jsonrpc.errors import CannotConnect, Disconnected, PeerError, RpcError
+from kedge.jsonrpc.messages import Json
 from kedge.mcp.client import Client
-from kedge.mcp.errors import CannotConnect, Disconnected, McpError, RpcError
 from kedge.mcp.listing import OfferedTool
-from kedge.mcp.messages import CallResult, InputRequest, Json, TaskState
+from kedge.mcp.messages import CallResult, InputRequest, TaskState
 from kedge.mcp.results import Attachment, convert_result
 from kedge.mcp.servers import McpServer
 from kedge.protocol.text_safety import one_line
@@ -88,7 +89,7 @@ class ToolCall:
                 f"The connection to the MCP server {self._server.name} ended during this call: {error.text}."
                 " It may have had effects and was not repeated."
             )
-        except McpError as error:
+        except PeerError as error:
             return self._fail(f"The MCP server {self._server.name}: {error.text}.")
         return await asyncio.to_thread(self._convert, result)
 

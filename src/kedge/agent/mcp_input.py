@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, datetime
 from typing import Any, NamedTuple, cast
 
-from kedge.mcp.messages import InputRequest, Json
+from kedge.jsonrpc.messages import Json
+from kedge.mcp.messages import InputRequest
 from kedge.protocol.requests import Answer
 from kedge.protocol.text_safety import visible
 from kedge.tools.errors import ToolError

@@ -114,9 +114,9 @@ class McpService:
         """Tell a server that nobody waits for its task any more, in the background."""
 
         async def cancel() -> None:
-            from kedge.mcp.errors import McpError
+            from kedge.jsonrpc.errors import PeerError
 
-            with contextlib.suppress(McpError, TimeoutError):
+            with contextlib.suppress(PeerError, TimeoutError):
                 async with asyncio.timeout(CANCEL_S):
                     with server.call() as client:
                         await client.cancel_task(task_id)

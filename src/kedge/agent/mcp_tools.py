@@ -19,8 +19,8 @@ from kedge.agent.tool_params import describe_tool
 from kedge.config.schema import McpServerConfig
 from kedge.engine.turn import TurnContext
 from kedge.http.proxy import is_loopback
+from kedge.jsonrpc.messages import Json
 from kedge.mcp.listing import OfferedTool
-from kedge.mcp.messages import Json
 from kedge.mcp.servers import McpServer, WorkspaceServers
 from kedge.models.values import ToolSpec
 from kedge.protocol.messages import ToolCall as CallPart

@@ -152,7 +152,7 @@ class SaveOptions(NamedTuple):
 
 
 class Documents:
-    """Opens, updates and closes the documents of one server; they raise `McpError` if it is gone."""
+    """Opens, updates and closes the documents of one server; they raise `PeerError` if it is gone."""
 
     def __init__(self, languages: Mapping[str, str], server: Server) -> None:
         self._languages = languages

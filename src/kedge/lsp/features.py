@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from kedge.jsonrpc.errors import PeerError
 from kedge.lsp.documents import Document, has_mark
 from kedge.lsp.edits import list_paths, plan_edits
 from kedge.lsp.manager import LanguageServers
@@ -31,7 +32,6 @@ from kedge.lsp.messages import (
 from kedge.lsp.positions import LineIndex, uri_to_path
 from kedge.lsp.reports import describe, make_finding
 from kedge.lsp.server import LanguageServer
-from kedge.mcp.errors import McpError
 from kedge.tools.errors import ToolError
 from kedge.tools.port import FileEdit, ToolScope, display_path
 from kedge.tools.text.text_file import BinaryFile, decode_text
@@ -75,7 +75,7 @@ class LanguageFeatures:
         else:
             pairs = self._servers.open_documents()
             for server in self._servers.running():
-                with contextlib.suppress(McpError):
+                with contextlib.suppress(PeerError):
                     await server.documents.sync_all()
         pairs = [(server, document) for server, document in pairs if not _is_hidden(scope, document.path)]
         if not pairs:
@@ -252,7 +252,7 @@ class LanguageFeatures:
 async def _open(server: LanguageServer, path: Path, scope: ToolScope) -> Document:
     try:
         document = await server.documents.sync(path)
-    except McpError as error:
+    except PeerError as error:
         raise ToolError(f"{server.name}: {error.text}.") from error
     if document is None:
         raise ToolError(f"{display_path(scope, path)} is not there, is no text, or is too large for a language server.")
@@ -267,7 +267,7 @@ async def _open_marked(server: LanguageServer, paths: Iterable[Path]) -> bool:
     closed = [path for path in dict.fromkeys(paths) if server.documents.find(path) is None]
     marked = [path for path in closed if await asyncio.to_thread(has_mark, path)]
     for path in marked:
-        with contextlib.suppress(McpError):
+        with contextlib.suppress(PeerError):
             await server.documents.sync(path)
     return bool(marked)
 
@@ -275,7 +275,7 @@ async def _open_marked(server: LanguageServer, paths: Iterable[Path]) -> bool:
 async def _diagnose(server: LanguageServer, document: Document) -> list[Any] | None:
     try:
         diagnostics = await server.diagnose(document, DIAGNOSE_S)
-    except McpError:
+    except PeerError:
         return None
     return None if diagnostics is None else list(diagnostics)
 
@@ -283,7 +283,7 @@ async def _diagnose(server: LanguageServer, document: Document) -> list[Any] | N
 async def _ask(server: LanguageServer, method: str, params: Any, type_: Any) -> Any:
     try:
         return await server.request_fresh(method, params, type_)
-    except McpError as error:
+    except PeerError as error:
         raise ToolError(f"{server.name} could not answer: {error.text[:300]}.") from error
 
 

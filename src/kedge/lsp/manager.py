@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge.config.schema import Config
+from kedge.jsonrpc.errors import PeerError
+from kedge.jsonrpc.stdio import Command, RecordProcess
 from kedge.lsp.documents import Document
 from kedge.lsp.known_servers import Installed, KnownServer, find_root, find_servers, list_servers
 from kedge.lsp.messages import WARNING
 from kedge.lsp.server import LanguageServer
 from kedge.lsp.transport import LspTransport
-from kedge.mcp.errors import McpError
-from kedge.mcp.stdio import Command, RecordProcess
 from kedge.protocol.lsp import LspState
 from kedge.protocol.text_safety import one_line, program_output
 
@@ -222,7 +222,7 @@ class LanguageServers:
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait({task})
-            with contextlib.suppress(McpError):
+            with contextlib.suppress(PeerError):
                 await server.close()
 
         closing = asyncio.get_running_loop().create_task(close())

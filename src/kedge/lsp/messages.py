@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from kedge.mcp.errors import InvalidAnswer
+from kedge.jsonrpc.errors import InvalidAnswer
 from kedge.version import VERSION
 
 T = TypeVar("T")

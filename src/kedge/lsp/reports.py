@@ -13,11 +13,11 @@ from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kedge.jsonrpc.errors import PeerError
 from kedge.lsp.documents import Document, ErrorKey
 from kedge.lsp.manager import LanguageServers
 from kedge.lsp.messages import SEVERITIES, Diagnostic, Position
 from kedge.lsp.server import LanguageServer
-from kedge.mcp.errors import McpError
 from kedge.tools.port import ToolScope, display_path
 
 WAIT_S = 2.0  # a result waits so long for diagnostics of a running server
@@ -86,7 +86,7 @@ class Reporter:
 
     async def _check_server(self, server: LanguageServer, paths: Sequence[Path], deadline: float) -> list[Finding]:
         findings: list[Finding] = []
-        with contextlib.suppress(McpError):
+        with contextlib.suppress(PeerError):
             await server.documents.sync_all()
             edited = [document for path in paths if (document := await server.documents.sync(path)) is not None]
             others = [document for document in server.documents.list() if document not in edited][-MAX_OTHERS:]
@@ -111,7 +111,7 @@ class Reporter:
 
     async def _learn_baseline(self, path: Path) -> None:
         for server in await self._servers.find_ready(path, BASELINE_S):
-            with contextlib.suppress(McpError):
+            with contextlib.suppress(PeerError):
                 document = await server.documents.sync(path)
                 if document is None or document.known_errors is not None:
                     continue
@@ -121,7 +121,7 @@ class Reporter:
 
     async def _sync(self, paths: Sequence[Path]) -> None:
         for server in self._servers.running():
-            with contextlib.suppress(McpError):
+            with contextlib.suppress(PeerError):
                 await server.documents.sync_all()
                 await server.documents.tell_changed(paths)
 

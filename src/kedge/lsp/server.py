@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kedge.jsonrpc.errors import CannotConnect, PeerError, RpcError, TimedOut
+from kedge.jsonrpc.messages import ErrorBody, Failure, Notification, Request, RequestId, Result
 from kedge.lsp.documents import Document, Documents, SaveOptions
 from kedge.lsp.known_servers import Installed
 from kedge.lsp.messages import (
@@ -38,8 +40,6 @@ from kedge.lsp.messages import (
 )
 from kedge.lsp.positions import PositionEncoding, path_to_uri, uri_to_path
 from kedge.lsp.transport import LspTransport
-from kedge.mcp.errors import CannotConnect, McpError, RpcError, TimedOut
-from kedge.mcp.messages import ErrorBody, Failure, Notification, Request, RequestId, Result
 from kedge.protocol.lsp import LspState
 from kedge.protocol.text_safety import one_line
 
@@ -60,7 +60,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 class LanguageServer:
-    """Implements `kedge.mcp.port.Listener`. Call `start` once, and `close` at the end."""
+    """Implements `kedge.jsonrpc.messages.Listener`. Call `start` once, and `close` at the end."""
 
     def __init__(
         self, installed: Installed, root: Path, transport: LspTransport, on_change: Callable[[], None]
@@ -112,7 +112,7 @@ class LanguageServer:
         try:
             await self._transport.open(self)
             await self._initialize()
-        except McpError as error:
+        except PeerError as error:
             await self._fail(error.text)
         except BaseException:
             await self._fail("the start was canceled")
@@ -140,7 +140,7 @@ class LanguageServer:
         """Shut the server down; what is left of its processes is ended."""
         was_ready, self.state = self.state == "ready", "stopped" if self.state != "failed" else "failed"
         if was_ready:
-            with contextlib.suppress(McpError):
+            with contextlib.suppress(PeerError):
                 await self.request("shutdown", None, msgspec.Raw, SHUTDOWN_S)
                 await self._transport.notify(Notification(method="exit", params=None))  # type: ignore[arg-type]
         await self._transport.close()
@@ -153,7 +153,7 @@ class LanguageServer:
     # --- requests
 
     async def request(self, method: str, params: Any, type_: type[T], timeout_s: float = REQUEST_S) -> T:
-        """Send a request and decode its result. Raises `McpError`."""
+        """Send a request and decode its result. Raises `PeerError`."""
         request = Request(id=next(self._ids), method=method, params=params)
         try:
             async with asyncio.timeout(timeout_s):
@@ -182,7 +182,7 @@ class LanguageServer:
                     await self._idle.wait()
 
     async def notify(self, method: str, params: Json) -> None:
-        """Raises `McpError`."""
+        """Raises `PeerError`."""
         if self.state != "ready":
             raise CannotConnect(f"{self.name} is not running")
         await self._transport.notify(Notification(method=method, params=params))
@@ -201,7 +201,7 @@ class LanguageServer:
         return None
 
     async def diagnose(self, document: Document, timeout_s: float) -> list[Diagnostic] | None:
-        """Return the diagnostics of a document's current text; None if they do not come in time. Raises `McpError`."""
+        """Return the diagnostics of a document's current text; None if they do not come in time. Raises `PeerError`."""
         version = document.version
         try:
             async with asyncio.timeout(timeout_s):
@@ -281,7 +281,7 @@ class LanguageServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def on_closed(self, error: McpError) -> None:
+    def on_closed(self, error: PeerError) -> None:
         if self.state != "stopped":
             self.state, self.error = "failed", error.text
         self.documents.forget_all()
@@ -289,7 +289,7 @@ class LanguageServer:
         self._on_change()
 
     async def _respond(self, answer: Result | Failure) -> None:
-        with contextlib.suppress(McpError):
+        with contextlib.suppress(PeerError):
             await self._transport.respond(answer)
 
     def _answer(self, request: Request) -> Result | Failure:

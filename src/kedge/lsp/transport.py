@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kedge.mcp.errors import InvalidAnswer, RpcError
-from kedge.mcp.messages import Failure, Message, Notification, Request, RequestId, Result
-from kedge.mcp.stdio import Command, RecordProcess, StdioTransport
+from kedge.jsonrpc.errors import InvalidAnswer, RpcError
+from kedge.jsonrpc.messages import Failure, Message, Notification, Request, RequestId, Result
+from kedge.jsonrpc.stdio import Command, RecordProcess, StdioConnection
 
 MAX_HEADER_BYTES = 64 * 1024  # of lines that are no header, too: some servers print them
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -55,7 +55,7 @@ class ContentLengthFraming:
         return None
 
 
-class LspTransport(StdioTransport):
+class LspTransport(StdioConnection):
     """Counts messages, so that it is known whether a notification came before or after an answer."""
 
     def __init__(self, command: Command, record_process: RecordProcess) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kedge.jsonrpc.stdio import RecordedProcess
 from kedge.lsp.features import LanguageFeatures
 from kedge.lsp.manager import LanguageServers
 from kedge.lsp.reports import Reporter, format_findings
-from kedge.mcp.stdio import RecordedProcess
 from kedge.protocol.lsp import LspEvent, LspServer, LspServers
 from kedge.tools.port import Output, ToolScope, display_path
 

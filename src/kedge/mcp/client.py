@@ -12,18 +12,17 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from kedge.mcp.errors import (
+from kedge.jsonrpc.errors import (
     METHOD_NOT_FOUND,
-    MODERN_CODES,
-    UNSUPPORTED_VERSION,
     CannotConnect,
     Disconnected,
-    HttpRefused,
     InvalidAnswer,
-    McpError,
+    PeerError,
     RpcError,
     TimedOut,
 )
+from kedge.jsonrpc.messages import ErrorBody, Failure, Json, Notification, Request, RequestId, Result
+from kedge.mcp.errors import MODERN_CODES, UNSUPPORTED_VERSION, HttpRefused
 from kedge.mcp.messages import (
     CLIENT_INFO,
     LEGACY,
@@ -34,24 +33,17 @@ from kedge.mcp.messages import (
     CallResult,
     DiscoverResult,
     Era,
-    ErrorBody,
-    Failure,
     Implementation,
     InitializeResult,
     InputRequest,
-    Json,
-    Notification,
     PromptInfo,
     PromptPage,
     PromptResult,
-    Request,
-    RequestId,
     ResourceInfo,
     ResourcePage,
     ResourceResult,
     ResourceTemplate,
     ResourceTemplatePage,
-    Result,
     ServerCapabilities,
     TaskState,
     ToolInfo,
@@ -94,7 +86,7 @@ class ClientEvents(Protocol):
     """What the owner of a connection is told. The methods return at once and raise nothing."""
 
     def on_change(self, what: str) -> None: ...  # "tools", "prompts" or "resources" are to be listed again
-    def on_closed(self, error: McpError) -> None: ...  # the connection ended by itself
+    def on_closed(self, error: PeerError) -> None: ...  # the connection ended by itself
 
 
 class _Call:
@@ -129,7 +121,7 @@ class _Call:
 
 
 class Client:
-    """Implements `kedge.mcp.port.Listener`. `connect` first; `close` in any case."""
+    """Implements `kedge.jsonrpc.messages.Listener`. `connect` first; `close` in any case."""
 
     def __init__(
         self, transport: Transport, events: ClientEvents, *, timeout_s: float = TIMEOUT_S, can_elicit: bool = True
@@ -149,7 +141,7 @@ class Client:
         self._is_closed = False
 
     async def connect(self) -> None:
-        """Open the transport and choose the version. Raises `McpError`; then, or if canceled, nothing is left open."""
+        """Open the transport and choose the version. Raises `PeerError`; then, or if canceled, nothing is left open."""
         try:
             await self._transport.open(self)
             async with asyncio.timeout(CONNECT_S):
@@ -236,7 +228,7 @@ class Client:
         if self.era == "legacy":
             self._start(self._answer(request, during))
 
-    def on_closed(self, error: McpError) -> None:
+    def on_closed(self, error: PeerError) -> None:
         if not self._is_closed:
             self._events.on_closed(error)
 
@@ -258,7 +250,7 @@ class Client:
             case _:
                 problem = ErrorBody(METHOD_NOT_FOUND, "Kedge does not answer this request")
                 response = Failure(id=request.id, error=problem)
-        with contextlib.suppress(McpError):  # the connection ended: so did the call
+        with contextlib.suppress(PeerError):  # the connection ended: so did the call
             await self._transport.respond(response)
 
     async def _elicit(self, request: Request, during: RequestId | None) -> Json:
@@ -448,7 +440,7 @@ class Client:
             except Disconnected:
                 if self._is_closed:
                     return
-            except McpError:
+            except PeerError:
                 pass
             await asyncio.sleep(delay_s)
             for what in ("tools", "prompts", "resources"):  # what changed meanwhile is not known

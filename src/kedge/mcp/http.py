@@ -28,16 +28,21 @@ from kedge.http.connection import (
     InvalidUrl,
     parse_url,
 )
-from kedge.mcp.connections import CONNECT_S, make_http_client
-from kedge.mcp.errors import (
-    CannotConnect,
-    Disconnected,
-    HttpRefused,
-    InvalidAnswer,
-    LoginRequired,
-    McpError,
-    TimedOut,
+from kedge.jsonrpc.errors import CannotConnect, Disconnected, InvalidAnswer, PeerError, TimedOut
+from kedge.jsonrpc.messages import (
+    Failure,
+    Json,
+    Listener,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Result,
+    decode,
+    encode,
 )
+from kedge.mcp.connections import CONNECT_S, make_http_client
+from kedge.mcp.errors import HttpRefused, LoginRequired
 from kedge.mcp.http_headers import (
     HeaderParam,
     InvalidSchema,
@@ -45,21 +50,8 @@ from kedge.mcp.http_headers import (
     list_param_headers,
     list_request_headers,
 )
-from kedge.mcp.messages import (
-    META_VERSION,
-    Failure,
-    Json,
-    Message,
-    Notification,
-    Request,
-    RequestId,
-    Result,
-    ToolInfo,
-    decode,
-    encode,
-)
+from kedge.mcp.messages import META_VERSION, ToolInfo
 from kedge.mcp.old_sse import OldTransport
-from kedge.mcp.port import Listener
 from kedge.protocol.sse import SseParser
 from kedge.version import VERSION
 
@@ -205,7 +197,7 @@ class HttpTransport:
         old = OldTransport(self, self._url, self._listener)
         try:
             await old.open()
-        except McpError:
+        except PeerError:
             await old.close()
             raise refusal from None
         self._old = old
@@ -253,7 +245,7 @@ class HttpTransport:
         can_resend: bool = False,
         url: str | None = None,
     ) -> AsyncGenerator[Response]:
-        """Send a request and yield its answer, which is a success. Raises `McpError`."""
+        """Send a request and yield its answer, which is a success. Raises `PeerError`."""
         sent = {**self._own_headers, **headers}
         if body is not None:
             sent["Content-Type"] = "application/json"
@@ -432,14 +424,14 @@ class HttpTransport:
                     await self._follow_events(response, position, None)
             except (HttpRefused, LoginRequired, InvalidAnswer):
                 return
-            except McpError:
+            except PeerError:
                 pass
             delay_s = max(LISTEN_AGAIN_S[failures], position.delay_s)
             failures += 1
             await asyncio.sleep(delay_s)
 
     async def _say_goodbye(self, method: str, body: bytes | None) -> None:
-        with contextlib.suppress(McpError, TimeoutError):
+        with contextlib.suppress(PeerError, TimeoutError):
             async with asyncio.timeout(GOODBYE_S):
                 async with self.send(method, {"Accept": _ACCEPT, **self._list_session_headers()}, body):
                     pass

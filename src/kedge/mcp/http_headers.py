@@ -11,7 +11,8 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from kedge.mcp.messages import Json, ToolInfo
+from kedge.jsonrpc.messages import Json
+from kedge.mcp.messages import ToolInfo
 
 EXTENSION = "x-mcp-header"
 MAX_DEPTH = 32  # of a schema that is searched

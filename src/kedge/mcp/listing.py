@@ -13,7 +13,8 @@ from typing import Any, cast
 import msgspec
 
 from kedge.config.schema import McpToolsConfig
-from kedge.mcp.messages import Json, ToolInfo
+from kedge.jsonrpc.messages import Json
+from kedge.mcp.messages import ToolInfo
 
 MAX_NAME_CHARS = 64  # of OpenAI and Anthropic
 MAX_DESCRIPTION_CHARS = 2_048

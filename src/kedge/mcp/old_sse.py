@@ -15,9 +15,8 @@ import msgspec
 
 from kedge.http.client import Response
 from kedge.http.connection import InvalidUrl, parse_url
-from kedge.mcp.errors import CannotConnect, Disconnected, InvalidAnswer, McpError
-from kedge.mcp.messages import Failure, Notification, Request, RequestId, Result, decode, encode
-from kedge.mcp.port import Listener
+from kedge.jsonrpc.errors import CannotConnect, Disconnected, InvalidAnswer, PeerError
+from kedge.jsonrpc.messages import Failure, Listener, Notification, Request, RequestId, Result, decode, encode
 from kedge.protocol.sse import SseParser
 
 OPEN_S = 15.0
@@ -48,7 +47,7 @@ class OldTransport:
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Open the stream. Raises `McpError` if it does not name an address for messages."""
+        """Open the stream. Raises `PeerError` if it does not name an address for messages."""
         self._reading = asyncio.create_task(self._read())
         try:
             async with asyncio.timeout(OPEN_S):
@@ -62,7 +61,7 @@ class OldTransport:
             await self.post(encode(request))
             return await answer
         except asyncio.CancelledError:
-            with contextlib.suppress(McpError, TimeoutError):
+            with contextlib.suppress(PeerError, TimeoutError):
                 async with asyncio.timeout(1):
                     await self.post(
                         encode(Notification(method="notifications/cancelled", params={"requestId": request.id}))
@@ -84,11 +83,11 @@ class OldTransport:
             self._endpoint.exception()  # so that asyncio does not report it
 
     async def _read(self) -> None:
-        error: McpError = Disconnected("the server ended its stream")
+        error: PeerError = Disconnected("the server ended its stream")
         try:
             async with self._sender.send("GET", {"Accept": "text/event-stream"}, None, can_resend=True) as response:
                 await self._follow(response)
-        except McpError as failure:
+        except PeerError as failure:
             error = failure
         if not self._endpoint.done():
             self._endpoint.set_exception(error)

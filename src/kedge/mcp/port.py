@@ -11,20 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from kedge.mcp.errors import McpError
-from kedge.mcp.messages import Failure, Notification, Request, RequestId, Result, ToolInfo
-
-
-class Listener(Protocol):
-    """Gets what a server sends on its own. The methods return at once and raise nothing."""
-
-    def on_notification(self, notification: Notification) -> None: ...
-
-    def on_request(self, request: Request, during: RequestId | None) -> None:
-        """Legacy era only. `during`: the request on whose stream it came; None if the transport cannot know."""
-
-    def on_closed(self, error: McpError) -> None:
-        """The connection ended without `close`. Requests in flight have failed."""
+from kedge.jsonrpc.messages import Failure, Listener, Notification, Request, Result
+from kedge.mcp.messages import ToolInfo
 
 
 class Transport(Protocol):

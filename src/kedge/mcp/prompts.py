@@ -6,7 +6,7 @@ import binascii
 from base64 import b64decode
 from collections.abc import Iterable
 
-from kedge.mcp.errors import InvalidAnswer
+from kedge.jsonrpc.errors import InvalidAnswer
 from kedge.mcp.messages import Content, PromptInfo, PromptResult, ResourceContents, ResourceInfo, ResourceTemplate
 from kedge.protocol.bounds import MAX_IMAGE_BYTES, detect_image_type
 from kedge.protocol.mcp_requests import McpPrompt, McpPromptArgument, McpPromptText, McpResource

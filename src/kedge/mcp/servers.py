@@ -19,12 +19,14 @@ from kedge.config.environment import has_references
 from kedge.config.mcp import InvalidServer, expand_server
 from kedge.config.schema import McpServerConfig
 from kedge.files.environment import drop_invalid_variables
+from kedge.jsonrpc.errors import CannotConnect, PeerError
+from kedge.jsonrpc.stdio import Command, RecordedProcess
 from kedge.mcp.client import Client
-from kedge.mcp.errors import CannotConnect, LoginRequired, McpError
+from kedge.mcp.errors import LoginRequired
 from kedge.mcp.listing import OfferedTool, offer_tools
 from kedge.mcp.messages import ToolInfo
 from kedge.mcp.port import Transport
-from kedge.mcp.stdio import Command, RecordedProcess, StdioTransport
+from kedge.mcp.stdio import StdioTransport
 from kedge.protocol import mcp as seen
 from kedge.protocol.mcp import McpEvent, McpState
 from kedge.protocol.text_safety import one_line, program_output
@@ -43,14 +45,10 @@ _MIN_SECRET_CHARS = 6
 _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN", "KEDGE_FAILPOINT"})
 
 
-class HostedProcess(RecordedProcess, Protocol):
-    async def memory_bytes(self) -> int: ...
-
-
 class Host(Protocol):
     """What the servers of a workspace need of the engine."""
 
-    async def record_process(self, pid: int) -> HostedProcess: ...
+    async def record_process(self, pid: int) -> RecordedProcess: ...
     def publish(self, event: McpEvent) -> None: ...
 
 
@@ -87,12 +85,12 @@ class McpServer:
         self._get_host = get_host
         self._make_http_transport = make_http_transport
         self._transport: Transport | None = None
-        self._process: HostedProcess | None = None
+        self._process: RecordedProcess | None = None
         self._secrets: list[str] = []
         self._changed: set[str] = set()
         self._running: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
-        self._end: McpError | None = None
+        self._end: PeerError | None = None
         self._counts = (0, 0)  # prompts, resources
 
     def start(self) -> None:
@@ -130,7 +128,7 @@ class McpServer:
             async with asyncio.timeout(REFRESH_S):
                 self._set_tools(await self.client.list_tools())
             self._set_state(self.state, None)
-        except (McpError, TimeoutError) as error:
+        except (PeerError, TimeoutError) as error:
             self._changed.add("tools")
             log.info("the tools of the MCP server %s could not be listed again: %s", self.name, error)
 
@@ -175,7 +173,7 @@ class McpServer:
             protocol=None if client is None else client.version,
             pid=None if stdio is None or client is None else stdio.pid,
             stderr=stderr or None,
-            skipped_lines=0 if stdio is None else stdio.garbage_lines,
+            skipped_lines=0 if stdio is None else stdio.skipped_messages,
         )
 
     def redact(self, text: str) -> str:
@@ -188,7 +186,7 @@ class McpServer:
         self._changed.add(what)
         self._set_state(self.state, self.error)
 
-    def on_closed(self, error: McpError) -> None:
+    def on_closed(self, error: PeerError) -> None:
         self._end = error
         self._ended.set()
 
@@ -204,7 +202,7 @@ class McpServer:
             except LoginRequired as error:
                 self._set_state("needs_login", error.text)
                 return
-            except McpError as error:
+            except PeerError as error:
                 self._set_state("failed", error.text)
             except Exception as error:  # boundary: a bug must not leave a server that seems to start for ever
                 log.exception("the connection to the MCP server %s failed", self.name)
@@ -219,7 +217,7 @@ class McpServer:
             await asyncio.sleep(pause_s)
 
     async def _connect_and_wait(self) -> None:
-        """Returns never; raises `McpError` when the connection failed or ended."""
+        """Returns never; raises `PeerError` when the connection failed or ended."""
         self._ended.clear()
         self._transport = transport = await asyncio.to_thread(self._make_transport)
         client = Client(transport, self, timeout_s=self.config.timeout_s)
@@ -256,7 +254,7 @@ class McpServer:
         command = Command(argv, drop_invalid_variables({**env, **config.env}), cwd, self._directory)
         return StdioTransport(command, self._record_process)
 
-    async def _record_process(self, pid: int) -> HostedProcess:
+    async def _record_process(self, pid: int) -> RecordedProcess:
         self._process = await self._get_host().record_process(pid)
         return self._process
 
@@ -375,7 +373,7 @@ class WorkspaceServers:
 async def _count(client: Client) -> tuple[int, int]:
     try:
         return len(await client.list_prompts()), len(await client.list_resources())
-    except McpError:
+    except PeerError:
         return 0, 0
 
 

@@ -14,10 +14,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from kedge.config.schema import McpOAuthConfig
+from kedge.jsonrpc.errors import PeerError
+from kedge.jsonrpc.messages import Json
 from kedge.mcp.client import Client
-from kedge.mcp.errors import LoginRequired, McpError
+from kedge.mcp.errors import LoginRequired
 from kedge.mcp.http import HttpTransport
-from kedge.mcp.messages import InputRequest, Json, ToolInfo
+from kedge.mcp.messages import InputRequest, ToolInfo
 from kedge.mcp.oauth.login import Login
 from kedge.mcp.oauth.tokens import ServerTokens
 from tests.mcp.oauth_parts import MemoryStore, play_browser
@@ -46,7 +48,7 @@ class Events:
     def on_change(self, what: str) -> None:
         pass
 
-    def on_closed(self, error: McpError) -> None:
+    def on_closed(self, error: PeerError) -> None:
         print("closed:", error, file=sys.stderr)
 
 

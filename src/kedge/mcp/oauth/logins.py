@@ -15,7 +15,7 @@ from kedge.mcp.oauth.tokens import SecretStore, ServerTokens
 class _Pending:
     def __init__(self, login: Login) -> None:
         self.login = login
-        self.end: asyncio.Task[None]  # raises `McpError` if the login failed
+        self.end: asyncio.Task[None]  # raises `PeerError` if the login failed
 
 
 class Logins:
@@ -34,7 +34,7 @@ class Logins:
         return self._tokens[resource]
 
     async def begin(self, url: str, config: McpOAuthConfig) -> str:
-        """Begin a login, in place of an earlier one; return the address for the browser. Raises `McpError`.
+        """Begin a login, in place of an earlier one; return the address for the browser. Raises `PeerError`.
 
         `config` has its references expanded.
         """
@@ -57,7 +57,7 @@ class Logins:
         return canonical_resource(url) in self._pending
 
     async def wait(self, url: str, timeout_s: float) -> bool:
-        """Wait for the end of a login; return False if it has not come yet. Raises `McpError` if it failed."""
+        """Wait for the end of a login; return False if it has not come yet. Raises `PeerError` if it failed."""
         pending = self._pending[canonical_resource(url)]
         done, _ = await asyncio.wait([pending.end], timeout=timeout_s)
         if not done:

@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from kedge.mcp.errors import CannotConnect, LoginFailed, LoginRequired, McpError
+from kedge.jsonrpc.errors import CannotConnect, PeerError
+from kedge.mcp.errors import LoginFailed, LoginRequired
 from kedge.mcp.oauth.metadata import Challenge, canonical_resource, join_scopes, parse_challenge, split_scopes
 from kedge.mcp.oauth.web import LoginWeb
 from kedge.protocol.errors import KedgeError
@@ -190,7 +191,7 @@ class ServerTokens:
             return
         web = LoginWeb(self.url)
         try:
-            with contextlib.suppress(McpError):  # they are gone here in any case
+            with contextlib.suppress(PeerError):  # they are gone here in any case
                 fields, headers = authenticate(grant, {"token": token})
                 await web.post_form(grant.revocation_endpoint, fields, headers, "logouts")
         finally:

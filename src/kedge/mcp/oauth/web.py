@@ -20,8 +20,9 @@ from kedge.http.addresses import Address, is_public
 from kedge.http.client import HttpClient, Response
 from kedge.http.connection import ConnectFailed, Connector, HttpError, InvalidUrl, Origin, Stream, parse_url
 from kedge.http.proxy import is_loopback
+from kedge.jsonrpc.errors import CannotConnect
 from kedge.mcp.connections import find_proxy_for
-from kedge.mcp.errors import CannotConnect, LoginFailed
+from kedge.mcp.errors import LoginFailed
 from kedge.version import VERSION
 
 REQUEST_S = 20.0
