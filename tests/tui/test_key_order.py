@@ -111,6 +111,29 @@ async def test_a_burst_with_keys_that_are_bound(
     assert (done[0], done[1], done[3]) == (sent, text, screen)
 
 
+async def test_letters_of_a_burst_do_not_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "to be or not to be " * 20
+    async with offline_app.open_app(tmp_path, monkeypatch, (80, 24)) as (app, pilot):
+        await settle(app, pilot)
+        waits = 0
+        wait_for_effect = app._keys._settle
+
+        async def count() -> None:
+            nonlocal waits
+            waits += 1
+            await wait_for_effect()
+
+        monkeypatch.setattr(app._keys, "_settle", count)
+        for letter in text:
+            app.post_message(make_event("space" if letter == " " else letter))
+        app.post_message(make_event("ctrl+p"))
+        app.post_message(make_event("z"))
+        await settle(app, pilot)
+        assert app.chat.editor.text == text
+        assert [field.value for field in app.screen.query(Input)] == ["z"]
+        assert waits < len(text) / 10
+
+
 async def test_a_click_waits_for_the_keys_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with offline_app.open_app(tmp_path, monkeypatch, (80, 24)) as (app, pilot):
         _ = app.session

@@ -73,7 +73,7 @@ class KedgeApp(App[int]):
         self.next_launch: Launch | None = None  # of the interface that follows this one, in another directory
         self._terminal_info = terminal_info
         self._announcer = Announcer(self)
-        self._keys = KeyQueue(self, self._handle_input, self.chat.requests.offer_focus)
+        self._keys = KeyQueue(self, self._handle_input, self.chat.requests.offer_focus, self._is_text)
         self._syncing: asyncio.Task[None] | None = None
         self._frames: FrameGate | None = None
 
@@ -301,6 +301,9 @@ class KedgeApp(App[int]):
             self._keys.add(event)
         else:
             await super().on_event(event)
+
+    def _is_text(self, event: Input) -> bool:
+        return isinstance(event, events.Key) and event.is_printable and self.focused is self.chat.editor
 
     async def _handle_input(self, event: Input) -> None:
         """Handle a key, a paste or the mouse; called when those before have had their effect."""

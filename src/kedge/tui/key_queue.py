@@ -2,7 +2,8 @@
 
 Textual gives a key to the focused widget's queue, and a key that is bound to an action travels from there through the
 queues of all parents. So the letters behind an Enter would be handled before it, and those behind a key that opens a
-dialog would not reach the dialog. Here the next key waits until the one before has had its effect.
+dialog would not reach the dialog. Here the next key waits until the one before has had its effect. Letters for the
+editor need not wait for each other: they stay in order in its queue.
 """
 
 from __future__ import annotations
@@ -17,17 +18,28 @@ from textual.app import App
 from textual.message_pump import MessagePump
 
 MAX_ROUNDS = 10  # messages that cause messages; more than these belong to something else that is going on
+MAX_LETTERS = 50  # that need not wait for each other: the editor handles them in much less than the following time
 MAX_WAIT_S = 1.0  # for a widget that is busy: the keyboard must never stop
 
 Input = events.Key | events.Paste | events.MouseEvent
 
 
 class KeyQueue:
-    """`handle` begins with a key; `settled` is called when it has had its effect."""
+    """`handle` begins with a key; `settled` is called when it has had its effect.
 
-    def __init__(self, app: App[Any], handle: Callable[[Input], Awaitable[None]], settled: Callable[[], None]) -> None:
+    `is_text` says whether a key is only inserted into the text that has the focus.
+    """
+
+    def __init__(
+        self,
+        app: App[Any],
+        handle: Callable[[Input], Awaitable[None]],
+        settled: Callable[[], None],
+        is_text: Callable[[Input], bool],
+    ) -> None:
         self._app = app
         self._handle = handle
+        self._is_text = is_text
         self._settled = settled
         self._waiting: deque[Input] = deque()
         self._working: asyncio.Task[None] | None = None
@@ -51,13 +63,22 @@ class KeyQueue:
     async def _work(self) -> None:
         try:
             while self._waiting:
-                await self._handle(self._waiting.popleft())
+                await self._handle_next()
                 await self._settle()
                 self._settled()
         except Exception as error:  # noqa: BLE001 - as Textual handles the errors of all handlers
             self._app._handle_exception(error)  # pyright: ignore[reportPrivateUsage]
         finally:
             self._working = None
+
+    async def _handle_next(self) -> None:
+        """Handle the next key; if it is a letter for the editor, then those that follow it, too."""
+        for _ in range(MAX_LETTERS):
+            event = self._waiting.popleft()
+            is_text = self._is_text(event)
+            await self._handle(event)
+            if not (is_text and self._waiting and self._is_text(self._waiting[0])):
+                return
 
     async def _settle(self) -> None:
         """Wait until no widget of the screen has anything left to do."""
