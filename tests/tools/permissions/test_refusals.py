@@ -52,6 +52,7 @@ def test_the_reason_is_told_where_it_is_not_the_command_itself(bench: Bench) -> 
 
     assert "outside the workspace" in explain("pytest > /tmp/out.txt")
     assert "which controls what other programs run" in explain("pytest > .git/config")
+    assert "outside the workspace, which controls what other programs run" in explain("pytest > /srv/.bashrc")
     assert "outside the workspace" in explain("cat /etc/passwd")
     assert "without the sandbox" in explain("ls", unsandboxed=True)
     assert "`pytest …` is allowed, but only in a list of plain commands" in explain("pytest $(ls src)")

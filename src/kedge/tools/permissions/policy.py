@@ -146,8 +146,8 @@ class Policy(msgspec.Struct, frozen=True):
             return allowed
         if self.roots.is_free_to_read(path):
             return Allow(why="it is in the workspace")
-        kind = "which may contain secrets" if is_secret(path) else "outside the workspace"
-        return [Reason(f"reads {path}, {kind}", rule_for_read(path, self.roots), is_read=True)]
+        kind = ", which may contain secrets" if is_secret(path) else ""
+        return [Reason(f"reads {path}, outside the workspace{kind}", rule_for_read(path, self.roots), is_read=True)]
 
     def check_write(self, path: str) -> Verdict:
         if (rule := self.find_denial("write", path)) is not None:
@@ -162,10 +162,10 @@ class Policy(msgspec.Struct, frozen=True):
         if self.mode in ("auto-edit", "auto") and is_free:
             return Allow(why=f"the mode is {self.mode}", by="mode")
         note = f"changes {path}"
+        if not self.roots.is_in_workspace(path):
+            note += ", outside the workspace"
         if self.roots.is_protected(path):
             note += ", which controls what other programs run"
-        elif not is_free:
-            note += ", outside the workspace"
         always_rule = f"edit({quote_path_from_home(path, self.roots.home)})"
         return [Reason(note, rule_for_write(path, self.roots), always_rule=always_rule)]
 
