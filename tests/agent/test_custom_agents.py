@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kedge.config.schema import AgentConfig, Config, PermissionsConfig
+from kedge.config.schema import AgentConfig, Config, ModelConfig, PermissionsConfig, ProviderConfig
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import RunOptions
 from kedge.tools.registry import TOOLS
@@ -175,6 +176,25 @@ async def test_canceling_the_parent_ends_its_writer(
     end = await kedge.end(receipt.run_id)
     assert end.cancelled
     assert not (workspace / "ended").exists()
+
+
+async def test_a_writer_spends_what_its_parent_has_left_and_the_parent_ends_at_its_limit(
+    driver: Driver, model_server: ModelServer, workspace: Path, kedge: Kedge
+) -> None:
+    write_agent(workspace, "fixer", "You are the FIXER of this test.")
+    let_write(driver, "fixer")
+    prices = {"tester": ModelConfig(input_price=1.0, output_price=100.0)}
+    driver.config = replace(driver.config, providers={"openai": ProviderConfig(models=prices)})
+    spent = Plan(text="", input_tokens=0, output_tokens=4000)  # 40 cents
+    touch = [dataclasses.replace(spent, tool_calls=(call("bash", command=f"touch {n}"),)) for n in "abc"]
+    model_server.on(touch, system="FIXER")
+    model_server.on([dataclasses.replace(spent, tool_calls=(call("agent", prompt="fix", agent="fixer"),))], prompt="go")
+    end = await driver.ask("go", await kedge.session(), options=RunOptions(max_cost=1.0))
+    assert end.code == "max_cost"
+    assert end.usage is not None
+    assert end.usage.cost == pytest.approx(1.2)
+    assert [path.name for path in sorted(workspace.glob("?"))] == ["a", "b"]
+    assert len(model_server.calls) == 3
 
 
 async def test_a_model_of_its_own_is_used_and_a_short_name_of_another_agent_is_not(

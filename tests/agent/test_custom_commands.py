@@ -12,6 +12,7 @@ from kedge.config.schema import AgentConfig, Config, HookConfig, HooksConfig, Pe
 from kedge.protocol.events import SkillsChanged
 from kedge.tools.registry import TOOLS
 from tests.agent.driver import Driver
+from tests.agent.test_custom_agents import write_agent
 from tests.agent.test_skills import prompts_of, write_skill
 from tests.support.harness import Kedge
 from tests.support.model_server import ModelServer
@@ -69,6 +70,9 @@ async def test_a_command_may_name_the_model_unless_the_run_does(
 async def test_a_command_may_name_a_sub_agent(driver: Driver, model_server: ModelServer, workspace: Path) -> None:
     write_command(workspace, "review", "---\nagent: reviewer\n---\nReview $ARGUMENTS.")
     await driver.ask("/review it")
+    assert prompts_of(model_server)[-1] == "Review it."  # it is not there
+    write_agent(workspace, "reviewer", "You review.")
+    await driver.ask("/review it")
     assert "Review it." in prompts_of(model_server)[-1]
     assert "reviewer" in prompts_of(model_server)[-1]
 
@@ -117,6 +121,20 @@ async def test_a_hook_guards_the_commands_in_a_text_too(
     await driver.ask("/make")
     assert not (workspace / "made").exists()
     assert "guarded" in prompts_of(model_server)[-1]
+
+
+async def test_a_client_with_another_home_is_no_change_for_the_others(
+    driver: Driver, workspace: Path, kedge: Kedge, tmp_path: Path
+) -> None:
+    write_skill(tmp_path / "other/.agents/skills", "theirs")
+    session = await kedge.session()
+    other = {**driver.env, "HOME": str(tmp_path / "other")}
+    for env in (None, other, None, other):
+        await driver.ask("go", session, env=env)
+    assert "skills_event" not in kedge.watcher.types
+    write_skill(workspace / ".kedge/skills", "new")
+    await driver.ask("go", session, env=other)
+    await kedge.seen(lambda event: event.payload == SkillsChanged(kedge.workspace_id))
 
 
 async def test_clients_hear_of_changed_files_at_the_next_run(driver: Driver, workspace: Path, kedge: Kedge) -> None:

@@ -22,13 +22,16 @@ class Place:
         self.runtime_dir = directory / "run"
         self.data_dir = directory / "data"
         self.config_dir = directory / "config"  # never the one of whoever runs the tests
+        self.user_home = directory / "user"
         self.runtime_dir.mkdir(mode=0o700, exist_ok=True)
+        self.user_home.mkdir(exist_ok=True)
 
     @property
     def env(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KEDGE_", "XDG_"))}
         return {
             **kept,
+            "HOME": str(self.user_home),
             "XDG_RUNTIME_DIR": str(self.runtime_dir),
             "XDG_CONFIG_HOME": str(self.config_dir),
             "XDG_CONFIG_DIRS": str(self.config_dir / "system"),

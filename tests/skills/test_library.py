@@ -119,6 +119,32 @@ def test_what_cannot_be_used_is_a_problem_and_harms_nothing_else(tree: Tree) -> 
     assert unused == {"silent", "large", "bad name!"}
 
 
+def test_a_linked_skill_file_does_not_make_what_is_beside_its_target_readable(tree: Tree) -> None:
+    notes = tree.write(tree.home / "notes.md", "---\ndescription: x\n---\nbody")
+    link = tree.home / ".agents/skills/linked/SKILL.md"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(notes)
+    assert tree.read().skills["linked"].origin.directory == str(link.parent)
+
+
+def test_the_time_for_a_directory_with_very_many_files_is_bounded(tree: Tree) -> None:
+    place = tree.workspace / ".kedge/skills"
+    for number in range(60):
+        directory = place / f"d{number}"
+        directory.mkdir(parents=True)
+        for name in range(400):
+            (directory / f"{name}.txt").touch()
+    tree.skill(tree.home / ".agents/skills", "mine")
+    library = tree.read()
+    assert list(library.skills) == ["mine"]
+    assert [each.text for each in library.problems] == ["there are too many files: some are left out"]
+
+
+def test_text_that_hides_something_is_shown_in_descriptions(tree: Tree) -> None:
+    tree.skill(tree.workspace / ".kedge/skills", "pdf", "safe \u202egnihtemos\x1b[2J")
+    assert tree.read().skills["pdf"].description == "safe ⟨U+202E⟩gnihtemos␛[2J"
+
+
 def test_a_changed_file_is_read_again(tree: Tree) -> None:
     path = tree.skill(tree.home / ".claude/skills", "one", "old")
     before = tree.read()
@@ -158,7 +184,7 @@ def test_agents_that_want_to_write_are_told_apart_from_those_that_may(tree: Tree
     tree.write(agents / "empty.md", "---\ndescription: x\n---\n")
     listed = {each.name: each for each in list_skills(tree.read(), ["fixer", "less"]).agents}
     assert set(listed) == {"reader", "fixer", "all", "less"}
-    assert (listed["reader"].tools, listed["reader"].wants_to_write) == (["view", "glob"], True)
+    assert (listed["reader"].tools, listed["reader"].wants_to_write) == (["view", "glob"], False)
     assert (listed["fixer"].tools, listed["fixer"].may_write) == (["view", "edit", "multiedit", "bash"], True)
     assert listed["all"].wants_to_write
     assert "edit" not in listed["all"].tools

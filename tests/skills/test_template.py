@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -64,12 +66,36 @@ def test_an_argument_in_a_command_is_one_word_whatever_it_contains(word: str) ->
         assert done.stdout.endswith(b"]")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```!\n# don't\necho $1\n```",
+        "!`echo $'it\\'s' $1`",
+        "!`bash -c 'echo $1'`",
+        '!`sh -e -lc "echo $1"`',
+        "!`eval echo $1`",
+        "!`echo it\\'s $1`",
+        '!`echo $"it\'s" $1`',
+        "```!\ncat <<X\n$1\nX\n```",
+        "!`echo $1$2 '$1' \"${1}\"$ARGUMENTS`",
+    ],
+)
+@pytest.mark.parametrize("argument", ["; touch x", "'; touch x #", '"; touch x #', "$(touch x)", "`touch x`", "\\"])
+def test_no_argument_becomes_shell_wherever_the_text_has_it(text: str, argument: str, tmp_path: Path) -> None:
+    for arguments in (argument, shlex.quote(argument)):
+        for line in fill(text, arguments, {}, with_files=False).commands:
+            subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, check=False)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_argument_that_cannot_be_quoted_keeps_its_command_from_running() -> None:
     filled = fill('!`echo "$(git show $1)"` and !`echo "$(git show main)"`', "'a; rm x'", {}, with_files=False)
     assert filled.commands == ['echo "$(git show main)"']
 
 
-@pytest.mark.parametrize("unit", ["$ARGUMENTS ", "!`", "@", "```!\n", "```\n", "$1", "\\$", "${A"])
+@pytest.mark.parametrize(
+    "unit", ["$ARGUMENTS ", "!`", "@", "```!\n", "```\n", "$1", "\\$", "${A", "!`sh -a $1 ", "sh "]
+)
 def test_the_time_is_bounded(unit: str) -> None:
     began = time.perf_counter()
     fill(unit * (200_000 // len(unit)), "a b", {}, with_files=True)

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from kedge.protocol.runs import Attachment
 from kedge.tui.api import PermissionAnswer
 from tests.e2e.home import Home, asking
+from tests.tui.editor.test_clipboard import PNG
 from tests.tui.ui_driver import UiDriver, kedge
 
 
@@ -144,6 +146,18 @@ async def test_the_users_own_commands_are_prompts(served: Home, own_config: Path
         (commands / "brand-new.md").write_text("Do the usual once.")
         await ui.submit("/brand-new")
         await ui.shows("Do the usual once.")
+
+
+async def test_attachments_go_with_the_prompt_of_a_command(served: Home, own_config: Path, tmp_path: Path) -> None:
+    (tmp_path / "shot.png").write_bytes(PNG)
+    async with kedge(tmp_path, (100, 30)) as ui:
+        (own_config / "commands/describe.md").write_text("Describe it.")  # not in the list that was read
+        ui.app.chat.editor.put_back_prompt("/describe", [Attachment("pasted.png", "image/png", PNG)])
+        await ui.write(" and @shot.png")
+        await ui.press("enter")
+        await ui.shows("▌ /describe", "▣ pasted.png", "▣ shot.png", "FAKE-ANSWER-OK")
+        (sent,) = [each for each in served.models.stats()["calls"] if "Describe it." in str(each["body"])]
+        assert str(sent["body"]).count("image_url") >= 2
 
 
 async def test_the_skills_are_listed_and_one_can_be_used(served: Home, own_config: Path, tmp_path: Path) -> None:

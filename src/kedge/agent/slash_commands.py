@@ -136,7 +136,7 @@ class PromptExpander:
         if is_skill:
             listed = await asyncio.to_thread(list_files, definition)
             text = f"{format_skill(definition, text, listed)}\n\n{text_of(message.parts).strip()}"
-        elif definition.agent:
+        elif definition.agent in self._scope.library.agents:
             text = f"{text}\n\n(Give this task to the sub-agent {definition.agent!r}, and report its answer.)"
         await self._notes.change(message.id, prompt=text or "(empty)", is_running=False)
 

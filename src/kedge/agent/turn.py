@@ -325,7 +325,7 @@ class _Turn:
             # Commands that print an API key or download a model must not be found in the workspace.
             outside = await asyncio.to_thread(with_safe_path, env, ctx.directory)
             library = self._library = await asyncio.to_thread(deps.libraries.read, ctx.directory, env, config)
-            ctx.publish_skills(library.state)
+            ctx.publish_skills(library.state, library.home)
             if ctx.run.model is None and library.has_slash_commands:
                 from kedge.agent.slash_commands import find_model
 

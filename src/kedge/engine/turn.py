@@ -216,9 +216,9 @@ class TurnContext:
         )
         await retry_store(lambda: self._store.append_agent_event(self._claim, event))
 
-    def publish_skills(self, state: str) -> None:
+    def publish_skills(self, state: str, home: str) -> None:
         """Tell clients if the workspace's skills, commands or agents differ from those of the last call."""
-        self._turn_writer.feed.publish_skills(state)
+        self._turn_writer.feed.publish_skills(state, home)
 
     def now(self) -> float:
         """Return the time of day, as Unix time."""

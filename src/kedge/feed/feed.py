@@ -114,6 +114,7 @@ log = logging.getLogger(__name__)
 # Pause between two wake-ups for deltas, times the number of readers: so waking takes a tenth of the loop's time at
 # most. One reader gets text at once; a hundred get it fifty times a second.
 WAKE_PAUSE_S = 0.0002
+MAX_HOMES = 100  # whose skills are compared
 
 
 class Cursor:
@@ -135,7 +136,7 @@ class Feed:
         self.cursors: set[Cursor] = set()
         self._waiters: set[asyncio.Future[None]] = set()
         self._pause_until = 0.0
-        self._skills_state: str | None = None
+        self._skills_states: dict[str, str] = {}
         self._next_wake: asyncio.TimerHandle | None = None
 
     @property
@@ -166,11 +167,16 @@ class Feed:
         self.ring.push(frame(type, "updated", encode(payload)), "")
         self.wake()
 
-    def publish_skills(self, state: str) -> None:
-        """Publish `skills_event` if the state of the workspace's skills differs from that of the last call."""
-        if self._skills_state not in (None, state):
+    def publish_skills(self, state: str, home: str) -> None:
+        """Publish `skills_event` if the state of the workspace's skills differs from that of the last call.
+
+        `home` tells callers apart whose own skills are in different places: they do not see each other's as changes.
+        """
+        if self._skills_states.setdefault(home, state) != state:
             self.publish_live("skills_event", SkillsChanged(self.workspace_id))
-        self._skills_state = state
+        if len(self._skills_states) > MAX_HOMES:
+            self._skills_states.clear()
+        self._skills_states[home] = state
 
     def wake(self) -> None:
         if self._next_wake is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from kedge.protocol.skills import CommandSource
+from kedge.protocol.text_safety import visible_line
 
 if TYPE_CHECKING:
     from kedge.skills.frontmatter import Frontmatter
@@ -190,4 +191,4 @@ def _describe(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return visible_line(" ".join(text.split()))

@@ -54,6 +54,7 @@ class Library(msgspec.Struct, frozen=True):
     shadowed: Sequence[Shadowed] = ()
     problems: Sequence[Problem] = ()
     untrusted: Sequence[str] = ()  # directories that are not searched
+    home: str = ""  # the user's directories: they differ for a caller with another environment
 
     @property
     def state(self) -> str:
@@ -111,6 +112,7 @@ class LibraryReader:
             shadowed,
             problems,
             [show(path) for path in list_untrusted(directory, env, config)],
+            "\0".join(env.get(name, "") for name in ("HOME", "XDG_CONFIG_HOME")),
         )
 
     def _read_kind(
@@ -154,7 +156,7 @@ def _parse(place: Place, file: Found) -> tuple[Definition | None, list[Problem]]
     text = read_text(file.real)
     if text is None:
         return None, [Problem(show(file.path), "it cannot be read")]
-    directory = file.real.parent if place.kind == "skill" else place.path
+    directory = file.path.parent.resolve() if place.kind == "skill" else place.path
     origin = Origin(place.source, show(file.path), show(directory), place.plugin, place.plugin_root)
     definition: Definition | None = None
     match place.kind:

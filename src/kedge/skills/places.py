@@ -23,6 +23,7 @@ from kedge.skills.definitions import Kind, Problem
 MAX_LEVELS = 32  # parent directories that are searched
 MAX_DEPTH = 4  # below a directory that is searched
 MAX_DIRECTORIES = 2_000  # that are listed below one of them
+MAX_ENTRIES = 20_000  # that are looked at below one of them
 MAX_FILES = 500  # of one kind in one of them
 MAX_FILE_BYTES = 256 * 1024  # a longer one is no instruction that a model could follow
 SKILL_FILE = "SKILL.md"
@@ -118,14 +119,15 @@ def find_files(place: Place, problems: list[Problem]) -> list[Found]:
         problems.append(Problem(show(place.path), "it is a link that leads out of the repository or plugin"))
         return files
     pending = [(place.path, 0)]
-    count = 0
+    count = entries = 0
     while pending:
         directory, depth = pending.pop()
         count += 1
-        if count > MAX_DIRECTORIES or len(files) >= MAX_FILES:
+        if count > MAX_DIRECTORIES or entries > MAX_ENTRIES or len(files) >= MAX_FILES:
             problems.append(Problem(show(place.path), "there are too many files: some are left out", True))
             break
         names = _list_names(directory)
+        entries += len(names)
         if place.kind == "skill" and SKILL_FILE in names and depth > 0:
             names = [SKILL_FILE]  # what is below belongs to this skill
         below: list[tuple[Path, int]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from kedge.skills.definitions import Command, Origin, Skill
@@ -51,7 +52,8 @@ def list_files(skill: Skill) -> list[str]:
         try:
             with os.scandir(directory) as entries:
                 listed = sorted(
-                    ((entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries),
+                    (entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink())
+                    for entry in islice(entries, MAX_ENTRIES)
                 )
         except OSError:
             continue

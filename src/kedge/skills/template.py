@@ -28,7 +28,13 @@ _PLACEHOLDER = re.compile(
 )
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
-_NESTED = ("$(", "`", "<<", "<(", ">(", "${")  # quotes around an argument cannot be followed through these
+# Where the quotes around an argument cannot be followed: expansions, here documents, quotes with escapes, comments
+# (which may have an apostrophe), and text that a second shell reads.
+_NESTED = re.compile(
+    r"\$[({'\"]|`|<<|[<>]\(|(?:^|[\s;&|()])#|\beval\b"
+    r"|\b(?:ba|da|k|z|)sh(?:[ \t]+-[a-zA-Z]{1,9}){0,4}[ \t]+-[a-zA-Z]{0,9}c\b",
+    re.MULTILINE,
+)
 
 
 class Run(NamedTuple):
@@ -154,7 +160,7 @@ def _fill_command(line: str, words: _Words | None, names: Mapping[str, str]) -> 
     pieces: list[str] = []
     end = 0
     quote = ""
-    is_nested = any(mark in line for mark in _NESTED if mark != "${") or "${" in _PLACEHOLDER.sub("", line)
+    is_nested = _NESTED.search(_PLACEHOLDER.sub("", line)) is not None
     for found in _PLACEHOLDER.finditer(line):
         quote = _follow_quotes(line[end : found.start()], quote)
         pieces.append(line[end : found.start()])

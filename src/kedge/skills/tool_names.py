@@ -35,10 +35,7 @@ def list_agent_tools(agent: AgentDefinition, *, may_write: bool) -> list[str]:
     ]
     wanted = None if agent.tools is None else _name_all(agent.tools)
     denied = _name_all(agent.disallowed_tools)
-    names = [name for name in offered if (wanted is None or name in wanted) and name not in denied]
-    if not may_write or wanted is None:
-        return names
-    return [*names, *sorted(name for name in wanted - denied if name.startswith("mcp_"))]
+    return [name for name in offered if (wanted is None or name in wanted) and name not in denied]
 
 
 def wants_to_write(agent: AgentDefinition) -> bool:
@@ -83,6 +80,8 @@ def _write_rule(name: str, pattern: str) -> str:
         return "edit(**)" if name in ("edit", "multiedit", "write") else ""
     match facts.rule_pattern:
         case "command":
+            if set(pattern.partition(" ")[0].removesuffix(":*")) & set("*?["):
+                return ""  # any program
             words = pattern.removesuffix(":*").strip() if pattern.endswith(":*") else pattern
             return f"bash({words} *)" if pattern.endswith(":*") else f"bash({words})"
         case "domain":

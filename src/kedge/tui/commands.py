@@ -23,7 +23,7 @@ from kedge.tui.state.blocks import Block, CallBlock
 
 if TYPE_CHECKING:
     from kedge.protocol.mcp_requests import McpPrompt
-    from kedge.protocol.runs import QueuedPrompt
+    from kedge.protocol.runs import Attachment, Mode, QueuedPrompt
     from kedge.protocol.skills import CommandSource, UserCommand
     from kedge.tui.dialogs.queue import QueueDialog
     from kedge.tui.port import Chat
@@ -101,6 +101,7 @@ class Commands:
         self.all = dict(self._built_in)
         self.unused: list[Command] = []  # of the repository, whose names are taken
         self._custom: Sequence[UserCommand] = ()
+        self._attachments: tuple[Attachment, ...] = ()  # of the command that is run
         self._prompts: Sequence[McpPrompt] = ()
 
     def set_custom(self, found: Sequence[UserCommand]) -> None:
@@ -108,7 +109,7 @@ class Commands:
         self._custom = found
         self.all, self.unused = dict(self._built_in), []
         for each in sorted(found, key=lambda each: each.source != "user"):
-            about, run = visible_line(each.description), partial(self._send, each.name)
+            about, run = visible_line(each.description), partial(self._send_custom, each.name)
             is_taken = each.name in self.all or each.name in ALIASES
             if each.source == "workspace":
                 about = f"{UNUSED if is_taken else FROM_REPOSITORY}{about}"
@@ -133,35 +134,45 @@ class Commands:
         self._prompts = prompts
         self.set_custom(self._custom)
 
-    def _send(self, name: str, arguments: str) -> None:
+    def _send_custom(self, name: str, arguments: str) -> None:
         """Send the prompt that names a skill or custom command; the server fills in its text."""
-        self._screen.send(Draft(f"/{name} {arguments}".strip()))
+        self._send(f"/{name} {arguments}".strip())
+
+    def _send(self, prompt: str, mode: Mode | None = None) -> None:
+        self._screen.send(Draft(prompt, self._attachments), mode=mode)
 
     def names(self) -> list[tuple[str, str]]:
         """Return names and descriptions, for completion."""
         return [(command.name, command.help) for command in self.all.values()]
 
-    def run(self, line: str) -> None:
-        """Run `/name arguments`."""
-        name, _, arguments = line.removeprefix("/").partition(" ")
+    def run(self, line: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """Run `/name arguments`. The attachments go with the prompt that the command sends, if it sends one."""
+        name, *arguments = line.removeprefix("/").split(maxsplit=1)
         if (command := self._find(name)) is not None:
-            command.run(arguments.strip())
+            self._run(command, "".join(arguments), attachments)
         else:
-            self._screen.run_worker(self._run_new(name, arguments.strip()), group="command")
+            self._screen.run_worker(self._run_new(name, "".join(arguments), attachments), group="command")
+
+    def _run(self, command: Command, arguments: str, attachments: tuple[Attachment, ...]) -> None:
+        self._attachments = attachments
+        try:
+            command.run(arguments)
+        finally:
+            self._attachments = ()
 
     def _find(self, name: str) -> Command | None:
         return self.all.get(name) or self.all.get(ALIASES.get(name, ""))
 
-    async def _run_new(self, name: str, arguments: str) -> None:
+    async def _run_new(self, name: str, arguments: str, attachments: tuple[Attachment, ...]) -> None:
         """Run a command whose file may be new: read the list again before it is called unknown."""
         try:
             self.set_custom(await self._screen.api.user_commands())
         except ClientError as error:
-            self._screen.editor.put_back(f"/{name} {arguments}".strip())
+            self._screen.editor.put_back_prompt(f"/{name} {arguments}".strip(), attachments)
             self._screen.hint(str(error))
             return
         if (command := self._find(name)) is not None:
-            command.run(arguments)
+            self._run(command, arguments, attachments)
         else:
             self._screen.hint(f"Unknown command /{name}. {self._suggest(name)}See /help.")
 
@@ -260,12 +271,12 @@ class Commands:
         if self._screen.mode == "plan":
             self._screen.hint("Mode plan changes no files: switch the mode first, then /init writes AGENTS.md")
         else:
-            self._screen.send(Draft(make_init_prompt(wishes)))
+            self._send(make_init_prompt(wishes))
 
     def _review(self, base: str) -> None:
         from kedge.tui.task_prompts import make_review_prompt
 
-        self._screen.send(Draft(make_review_prompt(base)), mode="plan")
+        self._send(make_review_prompt(base), "plan")
 
     def _skills(self, _: str) -> None:
         async def show() -> None:

@@ -321,7 +321,7 @@ class ChatScreen(Screen[None]):
         """Send a prompt from the editor's outbox, or run the command that it is."""
         if draft.kind == "command":
             self.editor.confirm_sent(draft)
-            self.commands.run(draft.text)
+            self.commands.run(draft.text, draft.attachments)
             return
         self.send(draft, on_busy=on_busy)
 

@@ -145,4 +145,4 @@ class PromptSender:
         if is_typed:
             self._screen.editor.put_back_unsent(draft)
         else:
-            self._screen.editor.put_back(draft.text)
+            self._screen.editor.put_back_prompt(draft.text, draft.attachments)

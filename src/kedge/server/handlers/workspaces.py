@@ -95,7 +95,7 @@ async def list_skills(request: Request) -> Response:
 
 async def _read_library(request: Request) -> Library:
     library = await request.context.agent.library(request.directory, decode_environment(request.headers))
-    request.engine.feed(request.workspace_id).publish_skills(library.state)
+    request.engine.feed(request.workspace_id).publish_skills(library.state, library.home)
     return library
 
 

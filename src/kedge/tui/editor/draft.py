@@ -67,7 +67,7 @@ class Content(msgspec.Struct, frozen=True):
             case "shell":
                 return Draft(text.strip()[1:].strip(), kind="shell")
             case "command":
-                return Draft(text.strip(), kind="command")
+                return Draft(text.strip(), (*self.attachments, *mentioned), kind="command")
             case "prompt":
                 return Draft(text.rstrip(), (*self.attachments, *mentioned))
 

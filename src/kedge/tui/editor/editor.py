@@ -263,7 +263,7 @@ class PromptEditor(TextArea, inherit_bindings=False):
         self.saver.save_soon()
 
     def _read_mentioned(self, content: Content) -> list[Attachment]:
-        if self.directory is None or content.kind != "prompt" or "@" not in content.text:
+        if self.directory is None or content.kind == "shell" or "@" not in content.text:
             return []
         return attachments.read_mentioned(content.text, self.directory, content.attachments)
 
