@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kedge.config.schema import McpServerConfig
+from kedge.config.schema import McpServerConfig, McpToolsConfig
 from kedge.mcp import servers as supervisor
 from kedge.protocol.mcp import McpEvent
 from kedge.protocol.messages import Delta, ToolResult
@@ -40,7 +40,8 @@ class Odd:
         place.mkdir()
 
     def config(self, kind: str = "modern", **fields: Any) -> McpServerConfig:
-        return McpServerConfig(command=sys.executable, args=(str(ODD), str(self.place), kind), **fields)
+        fields = {"args": (str(ODD), str(self.place), kind), **fields}
+        return McpServerConfig(command=sys.executable, **fields)
 
     @property
     def requests(self) -> list[str]:
@@ -126,21 +127,66 @@ async def test_mode_plan_refuses_calls_and_asks_about_those_that_say_they_only_r
     assert (await result_of(driver, session)).metadata == {"refused": "rule"} | {"rule": "mcp_odd_*"}
 
 
-async def test_a_slow_server_delays_no_prompt_and_one_that_comes_later_joins_the_list(
+async def test_a_server_that_was_never_connected_delays_no_prompt_and_joins_the_list_once(
     driver: Driver, odd: Odd, tmp_path: Path, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kedge.agent.mcp_tools.FIRST_WAIT_S", 0.0)
     slow = Odd(tmp_path / "slow")
     use(driver, odd=odd.config(), slow=slow.config("slow"))
     session = await driver.kedge.session()
     assert (await driver.ask('[[fake text="first"]]', session)).text == "first"
-    await odd.noted("tools/list")
-    await driver.ask(calling("mcp_odd_echo"), session, options=ALLOW)
-    lists = tools_of(model_server)
-    assert not any(name.startswith("mcp_") for name in lists[0])
-    assert lists[-1][: len(lists[0])] == lists[0]  # it only grows
-    assert "mcp_odd_echo" in lists[-1]
     assert slow.requests in ([], ["started"])
+    await ready(driver, "odd")
+    await driver.ask('[[fake text="second"]]', session)
+    monkeypatch.setattr("kedge.agent.mcp_tools.JOIN_S", 0.0)  # the slow one is not waited for any more
+    await driver.ask(calling("mcp_odd_echo"), session, options=ALLOW)
+    first, second, *_, last = tools_of(model_server)
+    assert first[-2:] == ["mcp_find", "mcp_call"]
+    assert second == first  # both are to join together
+    assert last[: len(first)] == first
+    assert "mcp_odd_echo" in last
+    await driver.ask('[[fake text="third"]]', session)
+    assert tools_of(model_server)[-1] == last
+
+
+async def test_the_first_request_has_the_tools_that_a_server_offered_last_before_it_answers(
+    driver: Driver, odd: Odd, model_server: ModelServer
+) -> None:
+    use(driver, odd=odd.config())
+    await driver.ask(calling("mcp_odd_echo"), options=ALLOW)
+    await ready(driver, "odd")
+    (odd.place / "slow").touch()
+    await driver.agent.workspace_deleted(driver.kedge.workspace_id)  # as after a restart: nothing is in memory
+    await driver.kedge.restart()
+    use(driver, odd=odd.config(timeout_s=50.0, tools=McpToolsConfig(deny=("env",))))  # the same server
+    session = await driver.kedge.session()
+    assert (await driver.ask('[[fake text="first"]]', session)).text == "first"
+    mine = [name for name in tools_of(model_server)[-1] if name.startswith("mcp_")]
+    assert "mcp_odd_echo" in mine
+    assert not {"mcp_odd_env", "mcp_find"} & set(mine)
+    use(driver, odd=odd.config(args=(*odd.config().args, "another")))
+    assert (await driver.ask('[[fake text="other"]]')).text == "other"
+    mine = [name for name in tools_of(model_server)[-1] if name.startswith("mcp_")]
+    assert mine == ["mcp_find", "mcp_call"]  # another program: nobody knows its tools
+
+
+async def test_a_call_waits_for_the_connection_of_a_server_whose_tools_are_known(
+    driver: Driver, odd: Odd, model_server: ModelServer
+) -> None:
+    use(driver, odd=odd.config())
+    await driver.ask(calling("mcp_odd_echo"), options=ALLOW)
+    await driver.agent.workspace_deleted(driver.kedge.workspace_id)
+    session = await driver.kedge.session()
+    await driver.ask(calling("mcp_odd_echo"), session, options=ALLOW)
+    assert (await result_of(driver, session)).content == "None"
+    lists = [names for names in tools_of(model_server) if "mcp_odd_echo" in names]
+    assert lists[-1] == lists[-2]
+
+
+async def test_a_search_waits_for_a_server_that_connects_for_the_first_time(driver: Driver, odd: Odd) -> None:
+    use(driver, odd=odd.config())
+    session = await driver.kedge.session()
+    await driver.ask(calling("mcp_find", query="echo"), session)
+    assert (await result_of(driver, session)).content.startswith("mcp_odd_echo: ")
 
 
 async def test_the_list_of_a_session_stays_the_same_when_tools_come_and_go_also_after_a_restart(
@@ -148,14 +194,15 @@ async def test_the_list_of_a_session_stays_the_same_when_tools_come_and_go_also_
 ) -> None:
     use(driver, odd=odd.config())
     session = await driver.kedge.session()
-    await driver.ask('[[fake text="first"]]', session)
+    await driver.ask(calling("mcp_find", query="echo"), session)
+    await driver.ask('[[fake text="second"]]', session)
     (odd.place / "more").touch()
     use(driver, odd=odd.config(timeout_s=50.0))  # another configuration: the server is started again
     await driver.kedge.restart()
     await driver.ask(calling("mcp_odd_echo"), session, options=ALLOW)
-    before = tools_of(model_server)
-    assert before[-1][: len(before[0])] == before[0]
-    assert before[-1][len(before[0]) :] in ([], ["mcp_find", "mcp_call"])
+    lists = tools_of(model_server)
+    assert "mcp_odd_echo" in lists[-1]
+    assert lists[-1] == lists[-2] == lists[2]
     await driver.ask(calling("mcp_call", tool="mcp_odd_later", arguments={"text": "new"}), session, options=ALLOW)
     assert (await result_of(driver, session)).content == "new"
     use(driver)
@@ -330,10 +377,7 @@ async def test_processes_end_with_their_children_when_the_configuration_or_the_w
     assert await driver.kedge.store.left_processes() == []
 
 
-async def test_a_connection_that_is_given_up_while_it_begins_leaves_no_process(
-    driver: Driver, odd: Odd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kedge.agent.mcp_tools.FIRST_WAIT_S", 0.0)
+async def test_a_connection_that_is_given_up_while_it_begins_leaves_no_process(driver: Driver, odd: Odd) -> None:
     use(driver, odd=odd.config("slow"))
     await driver.ask('[[fake text="x"]]')
     await odd.noted("started")
@@ -393,6 +437,7 @@ async def test_states_are_told_and_listed_and_a_server_can_be_restarted(driver: 
     assert states == {"odd": "idle", "off": "disabled", "bad": "idle"}
     assert odd.requests == []  # reading starts none
     await driver.ask('[[fake text="x"]]')
+    await ready(driver, "odd")
     servers = {server.name: server for server in (await service.describe(*place)).servers}
     assert (servers["odd"].state, servers["bad"].state) == ("ready", "failed")
     assert "no-such-program" in (servers["bad"].error or "")
@@ -405,6 +450,13 @@ async def test_states_are_told_and_listed_and_a_server_can_be_restarted(driver: 
     told = [each.event.payload for each in driver.kedge.watcher.frames]
     states = [(event.name, event.state) for event in told if isinstance(event, McpEvent)]
     assert states.index(("odd", "starting")) < states.index(("odd", "ready"))
+
+
+async def ready(driver: Driver, name: str) -> None:
+    def is_it(event: Any) -> bool:
+        return isinstance(event.payload, McpEvent) and (event.payload.name, event.payload.state) == (name, "ready")
+
+    await driver.kedge.seen(is_it)
 
 
 def place_of(driver: Driver) -> tuple[Path, Any]:

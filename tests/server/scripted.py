@@ -89,7 +89,8 @@ class ScriptedAgent:
         from kedge.config.schema import Config
         from kedge.models.keys.secrets import McpSecrets
 
-        secrets = McpSecrets((self._data_dir or Path("/nowhere")) / "credentials.json")
+        data_dir = self._data_dir or Path("/nowhere")
+        secrets = McpSecrets(data_dir / "credentials.json")
 
         def configure(_directory: Path, _env: object) -> Config:
             return Config()
@@ -97,7 +98,7 @@ class ScriptedAgent:
         def refuse(_: object) -> Transport:
             raise AssertionError("no MCP server is configured")
 
-        return McpAccess(McpService(configure, {}, refuse), configure, {}, secrets)
+        return McpAccess(McpService(configure, {}, refuse, data_dir), configure, {}, secrets)
 
     async def config_changed(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> None:
         pass

@@ -82,7 +82,9 @@ class Agent:
         self.titles = Titles(self._models)
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = WorkspaceJobs()
-        self._mcp = McpService(configure, environ, lambda config: self._get_mcp_access().make_http_transport(config))
+        self._mcp = McpService(
+            configure, environ, lambda config: self._get_mcp_access().make_http_transport(config), data_dir
+        )
         self._mcp_access: McpAccess | None = None
         self._mcp_lock = threading.Lock()  # transports are made in threads
         self._libraries = LibraryReader()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kedge.mcp.port import Transport
     from kedge.mcp.servers import McpServer, WorkspaceServers
 
+TOOL_LISTS = "mcp-tools"  # in the data directory
 CANCEL_S = 10.0  # to tell a server that its task is abandoned
 
 
@@ -31,11 +32,13 @@ class McpService:
         configure: Configure,
         environ: Mapping[str, str],
         make_http_transport: Callable[[McpServerConfig], Transport],
+        data_dir: Path,
     ) -> None:
         """The environment of servers, and the configuration that names them, are those of Kedge's server."""
         self._configure = configure
         self._environ = environ
         self._make_http_transport = make_http_transport
+        self._data_dir = data_dir
         self._workspaces: dict[str, WorkspaceServers] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -62,11 +65,13 @@ class McpService:
         servers = self._workspaces.get(workspace_id)
         if servers is None:
             from kedge.mcp.servers import WorkspaceServers
+            from kedge.mcp.tool_lists import ToolLists
 
-            servers = WorkspaceServers(directory, self._environ, host, self._make_http_transport)
+            lists = ToolLists(self._data_dir / TOOL_LISTS)
+            servers = WorkspaceServers(directory, self._environ, host, self._make_http_transport, lists)
             servers = self._workspaces.setdefault(workspace_id, servers)
         servers.host = host
-        servers.apply(configs)
+        await servers.apply(configs)
         return servers
 
     async def describe(self, directory: Path, host: WorkspaceHost) -> McpServers:

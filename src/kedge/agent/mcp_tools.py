@@ -1,8 +1,9 @@
 """The tools of MCP servers in one session.
 
-The list that a request contains is stored as the session first saw it, and only grows: providers cache a prefix that
-stays the same. Servers with many tools are not listed: two tools find theirs and call them. A tool that is gone
-answers with an error; one that came later is found.
+The list that a request contains is stored as the session first saw it, and grows once at most: providers cache a prefix
+that stays the same. The first request waits for no server: it has the tools that each one offered last. Servers with
+many tools, and those that were never connected, are not listed: two tools find theirs and call them. A tool that is
+gone answers with an error; one that came later is found.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kedge.protocol.tools import ToolFacts
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Access, JsonParams, Output, Tool, ToolContext, ToolScope
 
-FIRST_WAIT_S = 2.0  # the first request of a session waits no longer for servers; those that come later join it then
+JOIN_S = 30.0  # new servers that connect within this time join the list together
 FIND, CALL = "mcp_find", "mcp_call"
 MAX_FOUND = 8
 CHARS_PER_TOKEN = 4
@@ -43,8 +44,9 @@ class StoredTools(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a session's requests contain: in this order, for its whole life."""
 
     entries: list[OfferedTool] = []
-    servers: list[str] = []  # that were ready once, so that it was decided how their tools are offered
+    servers: list[str] = []  # whose tools were known once, so that it was decided how they are offered
     is_deferred: bool = False  # some tools are only found
+    has_grown: bool = False  # since the first request
 
 
 class SessionTools:
@@ -55,12 +57,15 @@ class SessionTools:
         stored: StoredTools,
         budget_chars: int,
         cancel_later: Callable[[McpServer, str], None],
+        *,
+        is_new: bool,
     ) -> None:
         self._ctx = ctx
         self._servers = servers
         self._stored = stored
         self._budget_chars = budget_chars
         self._cancel_later = cancel_later
+        self._is_new = is_new  # no request was made with these tools yet
         self.by_name: MutableMapping[str, Tool] = {}  # those in the request
         self._specs: list[ToolSpec] = []
         self._add_to_request(stored.entries)
@@ -75,31 +80,33 @@ class SessionTools:
         percent: float,
         cancel_later: Callable[[McpServer, str], None],
     ) -> SessionTools:
-        """Read what the session's requests contain. In a new session, wait a moment for servers that just start."""
+        """Read what the session's requests contain."""
         body = await ctx.tools()
         stored = msgspec.json.decode(body, type=StoredTools) if body else StoredTools()
-        if body is None:
-            await servers.wait(FIRST_WAIT_S)
         budget = int((window or DEFAULT_WINDOW) * percent / 100 * CHARS_PER_TOKEN)
-        return cls(ctx, servers, stored, budget, cancel_later)
+        return cls(ctx, servers, stored, budget, cancel_later, is_new=body is None)
 
     @property
     def specs(self) -> Sequence[ToolSpec]:
         return self._specs
 
     async def update(self) -> None:
-        """Between two steps: offer the tools of servers that became ready, and follow changes."""
-        await self._servers.refresh()
-        before = (len(self._stored.entries), list(self._stored.servers))
-        offered = self._servers.offered()
-        self._offer_new_servers(offered)
-        listed = {(entry.server, entry.tool) for entry in self._stored.entries}
-        is_all_listed = all((each.server, each.tool) in listed for each in offered.values())
-        if not is_all_listed and not self._stored.is_deferred:
-            self._stored.is_deferred = True
-            self._append(_make_search_tools(self._servers.servers))
-        if before != (len(self._stored.entries), self._stored.servers):
-            await self._ctx.keep_tools(msgspec.json.encode(self._stored))
+        """Between two steps: offer the tools of servers that became known. Waits for none."""
+        self._servers.touch()
+        stored, offered = self._stored, self._servers.offered()
+        is_first, before = self._is_new, (len(stored.entries), len(stored.servers))
+        if is_first or not (stored.has_grown or self._servers.is_starting(JOIN_S)):
+            self._list_servers(offered)
+        if not stored.is_deferred and (
+            self._is_any_unlisted(offered) or (not is_first and len(stored.entries) > before[0])
+        ):
+            stored.is_deferred = True
+            self._append(_make_search_tools(self._list_enabled()))
+        if not is_first and len(stored.entries) > before[0]:
+            stored.has_grown = True
+        if is_first or before != (len(stored.entries), len(stored.servers)):
+            await self._ctx.keep_tools(msgspec.json.encode(stored))
+        self._is_new = False
 
     def unwrap(self, call: CallPart) -> CallPart:
         """Return the call that `mcp_call` stands for: rules, questions and the result are those of the tool itself."""
@@ -127,11 +134,11 @@ class SessionTools:
             known = self._servers.offered().get(name)
         return None if known is None else self._make_tool(known)
 
-    def _offer_new_servers(self, offered: dict[str, OfferedTool]) -> None:
-        """List the tools of each server that is ready for the first time, if they fit into the budget."""
+    def _list_servers(self, offered: dict[str, OfferedTool]) -> None:
+        """List the tools of each server that is known for the first time, if they fit into the budget."""
         used = sum(map(_size, self._stored.entries))
         for name, server in sorted(self._servers.servers.items()):
-            if name in self._stored.servers or server.client is None:
+            if name in self._stored.servers or not server.is_known:
                 continue
             self._stored.servers.append(name)
             tools = [each for each in offered.values() if each.server == name]
@@ -139,6 +146,16 @@ class SessionTools:
             if used + size <= self._budget_chars:
                 used += size
                 self._append(tools)
+
+    def _is_any_unlisted(self, offered: dict[str, OfferedTool]) -> bool:
+        """Whether there may be a tool that the request does not contain as its server offers it."""
+        listed = {(entry.server, entry.tool): entry.input_schema for entry in self._stored.entries}
+        return any(listed.get((each.server, each.tool)) != each.input_schema for each in offered.values()) or any(
+            not self._servers.servers[name].is_known for name in self._list_enabled()
+        )
+
+    def _list_enabled(self) -> list[str]:
+        return sorted(name for name, server in self._servers.servers.items() if server.config.enabled)
 
     def _append(self, entries: Sequence[OfferedTool]) -> None:
         taken = {entry.name for entry in self._stored.entries}
@@ -212,7 +229,7 @@ class SessionTools:
         return server
 
     async def _find_tools(self, query: str) -> Output:
-        await asyncio.gather(*(server.connect(FIRST_WAIT_S) for server in self._servers.servers.values()))
+        await self._servers.wait_for_lists(CONNECT_S)
         offered = list(self._servers.offered().values())
         found = _search(query, offered)[:MAX_FOUND]
         lines = [
@@ -234,7 +251,7 @@ class SessionTools:
 
 
 def _make_search_tools(servers: Iterable[str]) -> list[OfferedTool]:
-    names = ", ".join(sorted(servers))
+    names = ", ".join(servers)
     return [
         OfferedTool(
             name=FIND,

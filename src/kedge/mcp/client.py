@@ -131,6 +131,7 @@ class Client:
         self.server = Implementation()
         self.capabilities = ServerCapabilities()
         self.instructions: str | None = None
+        self.tools_ttl_s: float | None = None  # how long the server says that its list of tools is good
         self._transport = transport
         self._events = events
         self._timeout_s = timeout_s
@@ -170,7 +171,15 @@ class Client:
         """Return the tools that can be called. A malformed one is left out."""
         if self.capabilities.tools is None:
             return []
-        raw = await self._list("tools/list", ToolPage, lambda page: page.tools)
+        ttls_ms: list[float] = []
+
+        def take(page: ToolPage) -> Sequence[msgspec.Raw]:
+            if page.ttl_ms is not None:
+                ttls_ms.append(page.ttl_ms)
+            return page.tools
+
+        raw = await self._list("tools/list", ToolPage, take)
+        self.tools_ttl_s = min(ttls_ms) / 1000 if ttls_ms else None
         tools: list[ToolInfo] = []
         for each in raw:
             with contextlib.suppress(msgspec.MsgspecError, UnicodeError):

@@ -126,6 +126,7 @@ class ResourceTemplate(Payload):
 class ToolPage(Payload):
     tools: list[msgspec.Raw]  # one at a time, so that a malformed one costs only itself
     next_cursor: str | None = None
+    ttl_ms: int | float | None = None
 
 
 class PromptPage(Payload):

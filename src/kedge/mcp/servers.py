@@ -27,6 +27,7 @@ from kedge.mcp.listing import OfferedTool, offer_tools
 from kedge.mcp.messages import ToolInfo
 from kedge.mcp.port import Transport
 from kedge.mcp.stdio import StdioTransport
+from kedge.mcp.tool_lists import ToolLists
 from kedge.protocol import mcp as seen
 from kedge.protocol.mcp import McpEvent, McpState
 from kedge.protocol.text_safety import one_line, program_output
@@ -39,7 +40,9 @@ IDLE_S = 30 * 60.0  # without a run in the workspace: servers keep state that a 
 TICK_S = 10.0  # how often memory and idleness are looked at
 MAX_MEMORY_BYTES = 4 * 1024 * 1024 * 1024  # of a server with all its processes
 MAX_ERROR_CHARS = 500
-REFRESH_S = 2.0  # a step waits no longer for a list that changed
+RELIST_S = 300.0  # a list is looked at again so long after it came, if the server tells no changes and no other time
+MIN_RELIST_S = 30.0
+LIST_WAIT_S = 2.0  # a search waits no longer for a list that changed
 _MIN_SECRET_CHARS = 6
 # They give access to Kedge's server, or are about its own process.
 _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN", "KEDGE_FAILPOINT"})
@@ -67,13 +70,14 @@ class McpServer:
         environ: Mapping[str, str],
         get_host: Callable[[], Host],
         make_http_transport: MakeHttpTransport,
+        lists: ToolLists,
     ) -> None:
         self.name = name
         self.config = config
         self.state: McpState = "idle" if config.enabled else "disabled"
         self.error: str | None = None
         self.tools: list[ToolInfo] = []
-        self.revision = 0  # of the tools
+        self.revision = 0  # of the tools; 0: nobody knows them yet
         self.client: Client | None = None  # while it is ready
         self.settled = asyncio.Event()  # set after the first attempt to connect
         self.ready = asyncio.Event()
@@ -84,10 +88,13 @@ class McpServer:
         self._environ = environ
         self._get_host = get_host
         self._make_http_transport = make_http_transport
+        self._lists = lists
         self._transport: Transport | None = None
         self._process: RecordedProcess | None = None
         self._secrets: list[str] = []
-        self._changed: set[str] = set()
+        self._relisting: asyncio.Task[None] | None = None
+        self._must_relist = False
+        self._listed_at = 0.0
         self._running: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._end: PeerError | None = None
@@ -119,18 +126,38 @@ class McpServer:
         self._set_state("disabled" if not self.config.enabled else state, error)
         self.settled.set()
 
-    async def refresh(self) -> None:
-        """List the tools again if the server said that they changed."""
-        if self.client is None or "tools" not in self._changed:
+    async def load_tools(self) -> None:
+        """Know the tools that the server offered last, before it is connected."""
+        if self.revision:
             return
-        self._changed.discard("tools")
-        try:
-            async with asyncio.timeout(REFRESH_S):
-                self._set_tools(await self.client.list_tools())
-            self._set_state(self.state, None)
-        except (PeerError, TimeoutError) as error:
-            self._changed.add("tools")
-            log.info("the tools of the MCP server %s could not be listed again: %s", self.name, error)
+        tools = await asyncio.to_thread(self._lists.read, self.config)
+        if tools is not None and not self.revision:  # it did not connect meanwhile
+            self._set_tools(tools)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its tools can be offered: it told them, now or some time ago, and is not waiting for a login."""
+        return self.config.enabled and self.revision > 0 and self.state != "needs_login"
+
+    @property
+    def awaited_since(self) -> float | None:
+        """When its first attempt to connect began, if that goes on and nobody knows its tools yet."""
+        return None if self.settled.is_set() or self.revision else self.started_at
+
+    def relist_if_old(self) -> None:
+        """List the tools again in the background, if the server would not tell that they changed."""
+        client = self.client
+        if client is None or client.capabilities.tools is None or client.capabilities.tools.list_changed:
+            return
+        told_s = client.tools_ttl_s
+        after_s = RELIST_S if told_s is None else max(told_s, MIN_RELIST_S)
+        if asyncio.get_running_loop().time() - self._listed_at > after_s:
+            self._relist()
+
+    async def wait_for_list(self) -> None:
+        """Until a list that is on its way is here, or cannot be had."""
+        if self._relisting is not None:
+            await asyncio.wait([self._relisting])
 
     @contextlib.contextmanager
     def call(self) -> Generator[Client]:
@@ -183,12 +210,35 @@ class McpServer:
         return text
 
     def on_change(self, what: str) -> None:
-        self._changed.add(what)
+        if what == "tools":
+            self._relist()
         self._set_state(self.state, self.error)
 
     def on_closed(self, error: PeerError) -> None:
         self._end = error
         self._ended.set()
+
+    def _relist(self) -> None:
+        self._must_relist = True
+        if self._relisting is None or self._relisting.done():
+            self._relisting = asyncio.create_task(self._list_again())
+
+    async def _list_again(self) -> None:
+        """Follow changes of the tools in the background: no step waits for a server's list."""
+        while self._must_relist and (client := self.client) is not None:
+            self._must_relist = False
+            self._listed_at = asyncio.get_running_loop().time()
+            try:
+                tools = await client.list_tools()
+            except PeerError as error:
+                log.info("the tools of the MCP server %s could not be listed again: %s", self.name, error)
+                return
+            if client is not self.client:
+                return
+            if tools != self.tools:
+                self._set_tools(tools)
+                self._set_state(self.state, self.error)
+                await asyncio.to_thread(self._lists.write, self.config, tools)
 
     async def _run(self) -> None:
         """Connect, and again when the connection ends by itself, until there is no pause left."""
@@ -223,12 +273,20 @@ class McpServer:
         client = Client(transport, self, timeout_s=self.config.timeout_s)
         try:
             await client.connect()
-            self._set_tools(await client.list_tools())
-            self._changed.clear()
+            self._must_relist = False
+            tools = await client.list_tools()
+            self._listed_at = asyncio.get_running_loop().time()
+            was_known = self.revision > 0 and tools == self.tools
+            if not was_known:
+                self._set_tools(tools)
             self.client = client
             self._set_state("ready")
             self.settled.set()
             self.ready.set()
+            if self._must_relist:  # they changed meanwhile
+                self._relist()
+            if not was_known:
+                await asyncio.to_thread(self._lists.write, self.config, tools)
             self._counts = await _count(client)
             if any(self._counts):
                 self._set_state("ready")
@@ -237,6 +295,8 @@ class McpServer:
         finally:
             self.client = None
             self.ready.clear()
+            if self._relisting is not None:
+                self._relisting.cancel()
             await client.close()
             self._process = None
 
@@ -272,33 +332,44 @@ class WorkspaceServers:
     """All servers of one workspace."""
 
     def __init__(
-        self, directory: Path, environ: Mapping[str, str], host: Host, make_http_transport: MakeHttpTransport
+        self,
+        directory: Path,
+        environ: Mapping[str, str],
+        host: Host,
+        make_http_transport: MakeHttpTransport,
+        lists: ToolLists,
     ) -> None:
         self.servers: dict[str, McpServer] = {}
         self.host = host
         self._directory = directory
         self._environ = environ
         self._make_http_transport = make_http_transport
+        self._lists = lists
         self._ending: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
         self._used_at = asyncio.get_running_loop().time()
         self._offered: tuple[object, dict[str, OfferedTool]] = (None, {})
 
-    def apply(self, configs: Mapping[str, McpServerConfig]) -> None:
+    async def apply(self, configs: Mapping[str, McpServerConfig]) -> None:
         """Follow the configuration: servers that changed or are gone are ended, the others keep running."""
         for name in [name for name, server in self.servers.items() if configs.get(name) != server.config]:
             self._end_later(self.servers.pop(name).stop())
         for name, config in configs.items():
             if name not in self.servers:
-                self.servers[name] = McpServer(
-                    name, config, self._directory, self._environ, lambda: self.host, self._make_http_transport
-                )
+                self.servers[name] = self._make_server(name, config)
+        await asyncio.gather(*(server.load_tools() for server in self.servers.values()))
+
+    def _make_server(self, name: str, config: McpServerConfig) -> McpServer:
+        return McpServer(
+            name, config, self._directory, self._environ, lambda: self.host, self._make_http_transport, self._lists
+        )
 
     def start(self) -> None:
         """Start all servers that are not running; returns at once."""
         self.touch()
         for server in self.servers.values():
             server.start()
+            server.relist_if_old()
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.create_task(self._tick())
 
@@ -306,23 +377,29 @@ class WorkspaceServers:
         """A run uses the workspace: its servers stay."""
         self._used_at = asyncio.get_running_loop().time()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Wait until each server is ready or has failed, at most for so long after its start."""
-        due = [server for server in self.servers.values() if not server.settled.is_set()]
-        left_s = max((server.started_at + timeout_s for server in due), default=0.0) - asyncio.get_running_loop().time()
-        if waits := [asyncio.ensure_future(server.settled.wait()) for server in due]:
-            await asyncio.wait(waits, timeout=max(left_s, 0.0))
-            for each in waits:
-                each.cancel()
+    def is_starting(self, within_s: float) -> bool:
+        """Whether a server whose tools nobody knows connects for the first time, since less than so long."""
+        began = [server.awaited_since for server in self.servers.values()]
+        now = asyncio.get_running_loop().time()
+        return any(since is not None and now - since < within_s for since in began)
 
-    async def refresh(self) -> None:
-        """Follow changes of the servers' tools. For the time between two steps."""
-        self.touch()
-        if self.servers:
-            await asyncio.gather(*(server.refresh() for server in self.servers.values()))
+    async def wait_for_lists(self, timeout_s: float) -> None:
+        """Wait for lists that are on their way: those of new servers at most for so long after their start."""
+        now = asyncio.get_running_loop().time()
+        waits: list[Coroutine[Any, Any, Any]] = []
+        left_s = LIST_WAIT_S
+        for server in self.servers.values():
+            if (since := server.awaited_since) is not None:
+                waits.append(server.settled.wait())
+                left_s = max(left_s, since + timeout_s - now)
+            else:
+                waits.append(server.wait_for_list())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await asyncio.gather(*waits)
 
     def offered(self) -> dict[str, OfferedTool]:
-        """Return the tools of all servers that were ready at least once, by name."""
+        """Return the tools of all servers that told theirs once, by name."""
         lists = {name: server.tools for name, server in self.servers.items() if server.config.enabled}
         key = [(id(self.servers[name]), self.servers[name].revision) for name in lists]
         if self._offered[0] != key:
