@@ -12,6 +12,7 @@ import pytest
 
 from kedge.config.schema import AgentConfig, Config, LspServerConfig
 from kedge.engine.processes import process_groups
+from kedge.lsp.documents import CHANGED
 from kedge.lsp.features import LanguageFeatures
 from kedge.lsp.manager import LanguageServers
 from kedge.lsp.reports import Finding, Reporter
@@ -24,7 +25,7 @@ LIMIT_S = 60.0
 
 
 class RecordedGroup:
-    """Implements `kedge.mcp.stdio.RecordedProcess` without a store."""
+    """Implements `kedge.jsonrpc.stdio.RecordedProcess` without a store."""
 
     def __init__(self, project: Project, record: ProcessRecord) -> None:
         self.record = record
@@ -42,6 +43,7 @@ class RecordedGroup:
 
     async def forget(self) -> None:
         self._project.groups.remove(self)
+        self._project.note_change()
 
 
 class Project:
@@ -62,7 +64,7 @@ class Project:
             self.directory,
             self._env,
             self._record,
-            self._note_change,
+            self.note_change,
             idle_s=idle_s,
             max_memory_bytes=max_memory_bytes,
         )
@@ -95,7 +97,7 @@ class Project:
         assert await self.servers.find_ready(path, LIMIT_S), self.servers.list_states()
 
     async def check(self, *paths: Path, wait_s: float = LIMIT_S) -> list[Finding]:
-        return await self.reporter.check(paths, wait_s)
+        return await self.reporter.check(dict.fromkeys(paths, CHANGED), wait_s)
 
     async def learn(self, path: Path) -> None:
         """Wait until the errors that a file has are known, as after a view."""
@@ -113,7 +115,7 @@ class Project:
             await servers.close()
         assert not self.groups, "a language server is still on record"
 
-    def _note_change(self) -> None:
+    def note_change(self) -> None:
         self.changes.set()
         self.changes = asyncio.Event()
 

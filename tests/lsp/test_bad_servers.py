@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.schema import LspServerConfig
+from kedge.lsp.documents import CHANGED
 from tests.lsp.conftest import SCRIPTED, Project
 
 BAD, GOOD = "one\nbad two\n", "one\ntwo\n"
@@ -148,7 +149,7 @@ async def test_a_file_that_a_command_changed_or_removed_is_seen(project: Project
     for each in (path, other):
         await project.learn(each)
     project.write("a.txt", BAD)  # as `sed` or `git checkout` do
-    project.reporter.note_changes([path])
+    project.reporter.note_changes({path: CHANGED})
     await project.reporter.wait()
     assert [(each.path, each.line) for each in await project.check(other)] == [(path, 2)]
     path.unlink()

@@ -124,7 +124,7 @@ def _list_file_types(directory: Path) -> set[str]:
                         if entry.name.startswith("."):
                             continue
                         if not entry.is_dir(follow_symlinks=False):
-                            types.add(os.path.splitext(entry.name)[1].lower())  # noqa: PTH122
+                            types.add(f".{entry.name.rpartition('.')[2].lower()}")
                         elif entry.name not in _SKIPPED:
                             below.append(entry.path)
             except OSError:

@@ -64,7 +64,7 @@ def _row(path: Key, value: Any, origin: Origin) -> ConfigValue:
 def _safe(path: Key, value: Any, origin: Origin) -> Any:
     names = [str(name) for name in path]
     if names[0] in ("mcp", "lsp"):
-        return _safe_server_value(names, value)
+        return _safe_server_value(names, value, origin)
     is_secret = "headers" in names or names[-1] == "api_key"
     if "extra_body" in names:
         is_secret = origin.refers or any(map(SECRET_NAME.search, names[names.index("extra_body") + 1 :]))
@@ -73,13 +73,20 @@ def _safe(path: Key, value: Any, origin: Origin) -> Any:
     return strip_credentials(value) if isinstance(value, str) and "://" in value else value
 
 
-def _safe_server_value(names: list[str], value: Any) -> Any:
-    """Values of MCP servers are shown as they are in the file, so that a `${NAME}` is no secret."""
+def _safe_server_value(names: list[str], value: Any, origin: Origin) -> Any:
+    """Values of MCP servers are shown as they are in the file, so that a `${NAME}` is no secret.
+
+    Those of language servers have their references expanded.
+    """
+    if names[0] == "lsp" and origin.refers:
+        return mask(value) if isinstance(value, str) else MASK
     if isinstance(value, list | tuple):
         return mask_arguments(cast("Sequence[str]", value))
     if not isinstance(value, str) or is_reference(value):
         return value
     if names[2] in ("env", "headers") or names[-1] == "client_secret":
+        return mask(value)
+    if names[2] in ("settings", "options") and any(map(SECRET_NAME.search, names[3:])):
         return mask(value)
     return strip_credentials(value) if "://" in value else value
 

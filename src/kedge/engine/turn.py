@@ -26,7 +26,7 @@ from kedge.engine.runs import Runs, check_title
 from kedge.engine.workspace_host import WorkspaceHost
 from kedge.feed.feeds import Feeds
 from kedge.protocol.events import AgentEvent, AgentEventType
-from kedge.protocol.files import SessionFile
+from kedge.protocol.files import FileStatus, SessionFile
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Effort, Mode, Run, RunEnd, RunOptions, Submission, Usage, Waiting
@@ -389,8 +389,8 @@ class TurnContext:
         return bool(await retry_store(lambda: reasons(self._claim.workspace_id, self._claim.session_id)))
 
     @contextlib.asynccontextmanager
-    async def watch_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[list[Path]]:
-        """Record all changes that a command inside the block makes in the workspace; the list has them after it."""
+    async def watch_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[dict[Path, FileStatus]]:
+        """Record all changes that a command inside the block makes in the workspace: it yields them, after it."""
         self._turn_writer.check_claim()
         recorder = self._deps.file_recorder
         async with recorder.watch(self._author, env, max_bytes, self._append_notice) as changed:

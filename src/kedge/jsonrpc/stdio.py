@@ -151,12 +151,11 @@ class StdioConnection(asyncio.SubprocessProtocol):
         self._fail(Disconnected("the connection was closed"), is_own=True)
         if self._child is None:
             return
-        try:
-            if self._input is not None:
-                self._input.close()
-            await self._wait_for_exit()
-        finally:
-            await self._end_group()
+        if self._input is not None:
+            self._input.close()
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(None))
+        await asyncio.shield(self._ending)
 
     async def _wait_for_exit(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -236,7 +235,7 @@ class StdioConnection(asyncio.SubprocessProtocol):
         if error is None:
             await self._wait_for_exit()
             error = Disconnected(self._describe_end())
-        self._fail(error)
+        self._fail(error)  # nothing, after `close`
         await self._end_group()
 
     def _take_message(self, data: bytes) -> None:

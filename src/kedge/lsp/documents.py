@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from kedge.files.safe_open import open_file
+from kedge.files.safe_open import open_file, read_regular_file
 from kedge.lsp.messages import Diagnostic, Json
 from kedge.lsp.positions import LineIndex, PositionEncoding, path_to_uri, replace_surrogates
 from kedge.tools.text.text_file import BinaryFile, decode_text
@@ -22,6 +22,8 @@ MAX_OPEN = 40  # documents of one server; the one used longest ago is closed
 MAX_DOCUMENT_BYTES = 2 * 1024 * 1024  # a larger source file is generated
 
 Signature = tuple[int, int, int, int]
+CREATED, CHANGED, DELETED = 1, 2, 3  # what happened to a file, in the protocol's numbers
+FileChange = int
 ErrorKey = tuple[str, str, str]  # code, message, text of the line
 
 
@@ -38,7 +40,7 @@ def read_snapshot(path: Path, unless: Signature | None = None) -> Snapshot | Non
         fd = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
         return None
-    with open(fd, "rb") as file:  # noqa: PTH123
+    with os.fdopen(fd, "rb") as file:
         signature = _signature(os.fstat(fd))
         if signature == unless or signature[1] > MAX_DOCUMENT_BYTES:
             return None
@@ -52,11 +54,8 @@ def read_snapshot(path: Path, unless: Signature | None = None) -> Snapshot | Non
 
 def has_mark(path: Path) -> bool:
     """Whether a file begins with the byte order mark of UTF-8. Blocks."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
-    except OSError:
-        return False
+    data = read_regular_file(path, MAX_DOCUMENT_BYTES)
+    return data is not None and data.startswith(codecs.BOM_UTF8)
 
 
 def read_signature(path: Path) -> Signature | None:
@@ -86,6 +85,7 @@ class Document:
         self.publications = 0
         self.published_at = 0  # position of the last one among all messages of the server
         self.barrier: tuple[int, asyncio.Task[int]] | None = None  # a request behind the text of this version
+        self.pull: tuple[int, asyncio.Task[None]] | None = None  # a request for the diagnostics of this version
         self.missed = 0  # so often in a row its diagnostics did not come in time
         self.result_id: str | None = None  # of the last pull
         self.known_errors: Counter[ErrorKey] | None = None  # that the model knows, or that were there before
@@ -170,7 +170,11 @@ class Documents:
         return list(self._open.values())
 
     def forget_all(self) -> None:
+        """The server is gone."""
+        documents = self.list()
         self._open.clear()
+        for document in documents:
+            document.wake_waiting()
 
     def expire_diagnostics(self) -> None:
         """Forget what the server says is outdated."""
@@ -198,16 +202,11 @@ class Documents:
             for document in list(self._open.values()):
                 await self._update(document)
 
-    async def tell_changed(self, paths: Sequence[Path]) -> None:
+    async def tell_changed(self, changes: Mapping[Path, FileChange]) -> None:
         """Tell the server of files that changed, appeared or vanished, also of those that are not open."""
-        if not self._server.watches_files or not paths:
-            return
-        exist = await asyncio.to_thread(lambda: [path.exists() for path in paths])
-        changes = [
-            {"uri": path_to_uri(path), "type": 2 if is_there else 3}
-            for path, is_there in zip(paths, exist, strict=True)
-        ]
-        await self._server.notify("workspace/didChangeWatchedFiles", {"changes": changes})
+        if self._server.watches_files and changes:
+            params = {"changes": [{"uri": path_to_uri(path), "type": change} for path, change in changes.items()]}
+            await self._server.notify("workspace/didChangeWatchedFiles", params)
 
     async def _open_new(self, path: Path) -> Document | None:
         snapshot = await asyncio.to_thread(read_snapshot, path)
@@ -230,7 +229,7 @@ class Documents:
         snapshot = await asyncio.to_thread(read_snapshot, document.path)
         if snapshot is None:
             await self._close(document)
-            await self.tell_changed([document.path])
+            await self.tell_changed({document.path: DELETED})
             return False
         if snapshot.text == document.text:
             document.signature = snapshot.signature
@@ -240,7 +239,7 @@ class Documents:
         change = {"textDocument": identifier, "contentChanges": [{"text": document.text}]}
         await self._server.notify("textDocument/didChange", change)
         await self._save(document)
-        await self.tell_changed([document.path])
+        await self.tell_changed({document.path: CHANGED})
         return True
 
     async def _save(self, document: Document) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kedge.lsp.messages import TextEdit, WorkspaceEdit
 from kedge.lsp.positions import LineIndex, PositionEncoding, replace_surrogates, uri_to_path
+from kedge.protocol.text_safety import one_line
 from kedge.tools.errors import ToolError
 from kedge.tools.port import FileEdit, ToolScope, display_path
 from kedge.tools.text.text_file import TextFile, read_text_file
@@ -21,7 +22,8 @@ def collect_edits(edit: WorkspaceEdit) -> dict[str, list[TextEdit]]:
     for change in edit.document_changes or ():
         if change.kind is not None or change.text_document is None:
             raise ToolError(
-                f"The language server also wants to {change.kind or 'change'} a file, which this tool does not do;",
+                f"The language server also wants to {one_line(change.kind or 'change', 20)} a file,"
+                " which this tool does not do;",
                 "make this change with the other tools.",
             )
         collected.setdefault(change.text_document.uri, []).extend(change.edits)
@@ -63,9 +65,11 @@ def plan_edits(
     for uri, edits in collect_edits(edit).items():
         given = uri_to_path(uri)
         if given is None:
-            raise ToolError(f"The language server wants to change {uri[:200]}, which is no file.")
+            raise ToolError(f"The language server wants to change {one_line(uri)}, which is no file.")
         path = given.resolve()
         shown = display_path(scope, path)
+        if scope.is_hidden is not None and scope.is_hidden(str(path)):
+            raise ToolError(f"The change includes {shown}, which you may not read;", "change the other files by hand.")
         before = read_text_file(path, shown)
         text = replace_surrogates(before.raw)
         if known_texts.get(given, text) != text:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from kedge.jsonrpc.errors import PeerError
-from kedge.lsp.documents import Document, has_mark
+from kedge.lsp.documents import Document, has_mark, read_snapshot
 from kedge.lsp.edits import list_paths, plan_edits
 from kedge.lsp.manager import LanguageServers
 from kedge.lsp.messages import (
@@ -32,9 +32,9 @@ from kedge.lsp.messages import (
 from kedge.lsp.positions import LineIndex, uri_to_path
 from kedge.lsp.reports import describe, make_finding
 from kedge.lsp.server import LanguageServer
+from kedge.protocol.text_safety import one_line, program_output
 from kedge.tools.errors import ToolError
 from kedge.tools.port import FileEdit, ToolScope, display_path
-from kedge.tools.text.text_file import BinaryFile, decode_text
 
 T = TypeVar("T")
 
@@ -47,7 +47,6 @@ PAGE = 50  # places in one result
 MAX_HOVER_CHARS = 4_000
 MAX_LINE_CHARS = 160
 MAX_SYMBOL_DEPTH = 4
-MAX_READ_BYTES = 2 * 1024 * 1024
 
 Places = Place | list[Place] | None
 
@@ -67,7 +66,7 @@ class LanguageFeatures:
     def __init__(self, servers: LanguageServers) -> None:
         self._servers = servers
 
-    async def list_diagnostics(self, path: Path | None, scope: ToolScope) -> str:
+    async def list_diagnostics(self, path: Path | None, scope: ToolScope, offset: int) -> str:
         """Return the problems of a file, or of all files that are open in a server."""
         if path is not None:
             servers = await self._find_servers(path, scope)
@@ -92,7 +91,7 @@ class LanguageFeatures:
                 finding = make_finding(server, document, each)
                 place = f"{display_path(scope, finding.path)}:{finding.line}:{finding.column}"
                 lines.append(f"{place}: {describe(each)} ({server.name})")
-        return "\n".join([_page(lines, 0, "problems") if lines else "No problems.", *missing])
+        return "\n".join([_page(lines, offset, "problems") if lines else "No problems.", *missing])
 
     async def find_definition(self, path: Path, line: int, symbol: str, scope: ToolScope) -> str:
         return await self._find_places("textDocument/definition", "definition", path, line, symbol, scope, 0)
@@ -106,7 +105,7 @@ class LanguageFeatures:
             answer = await _ask(target.server, "textDocument/hover", _at(target), Any)
             text = _read_markup(as_object(answer).get("contents")).strip()
             if text:
-                return text if len(text) <= MAX_HOVER_CHARS else text[:MAX_HOVER_CHARS] + "\n… (cut)"
+                return program_output(text[:MAX_HOVER_CHARS] + ("\n… (cut)" if len(text) > MAX_HOVER_CHARS else ""))
         return f"The language server knows nothing about `{symbol}`."
 
     async def list_symbols(self, path: Path, scope: ToolScope, offset: int) -> str:
@@ -144,14 +143,15 @@ class LanguageFeatures:
             params = {**_at(target), "newName": new_name}
             try:
                 edit = await _ask_until_loaded(target.server, "textDocument/rename", params, WorkspaceEdit | None)
-                if edit is not None and await _open_marked(target.server, list_paths(edit)):
+                if edit is not None and await _open_marked(target.server, list_paths(edit), scope):
                     edit = await _ask(target.server, "textDocument/rename", params, WorkspaceEdit | None)
             except ToolError as error:
                 problem = error.problem
                 continue
             if edit is not None and (edit.changes or edit.document_changes):
                 texts = {document.path: document.text for document in target.server.documents.list()}
-                return await asyncio.to_thread(plan_edits, edit, target.server.encoding, scope, symbol, texts)
+                name = target.symbol.rpartition(".")[2]
+                return await asyncio.to_thread(plan_edits, edit, target.server.encoding, scope, name, texts)
         raise ToolError(
             problem or f"The language server cannot rename `{symbol}` here.", "Check the line, or change it by hand."
         )
@@ -179,13 +179,14 @@ class LanguageFeatures:
                 for each in answer or ():
                     with contextlib.suppress(msgspec.ValidationError):
                         action = msgspec.convert(each, CodeAction)
-                        if action.disabled is None and (action.edit is not None or action.data is not msgspec.UNSET):
+                        is_usable = action.edit is not None or action.data is not msgspec.UNSET
+                        if action.disabled is None and is_usable and action.title == one_line(action.title):
                             found.append((server, action))
         titles: set[str] = set()
         return [pair for pair in found if pair[1].title not in titles and not titles.add(pair[1].title)]
 
     async def list_action_titles(self, path: Path, first: int, last: int, scope: ToolScope) -> list[str]:
-        return [action.title for _, action in await self.list_actions(path, first, last, scope)]
+        return [action.title for _, action in await self.list_actions(path, first, last, scope)][:PAGE]
 
     async def plan_action(self, path: Path, first: int, last: int, title: str, scope: ToolScope) -> list[FileEdit]:
         """Return the changes of the code action with this title. Raises `ToolError`."""
@@ -201,8 +202,10 @@ class LanguageFeatures:
                 break
             texts = {document.path: document.text for document in server.documents.list()}
             return await asyncio.to_thread(plan_edits, edit, server.encoding, scope, None, texts)
-        titles = "".join(f"\n- {action.title}" for _, action in actions) or " none."
-        raise ToolError(f"There is no action {title!r} that edits text here.", f"Actions for these lines:{titles}")
+        titles = "".join(f"\n- {action.title}" for _, action in actions[:PAGE]) or " none."
+        raise ToolError(
+            f"There is no action {one_line(title)!r} that edits text here.", f"Actions for these lines:{titles}"
+        )
 
     # --- finding the server and the place
 
@@ -240,7 +243,7 @@ class LanguageFeatures:
             if what == "references":
                 params["context"] = {"includeDeclaration": True}
             answer = await _ask_until_loaded(target.server, method, params, Places)
-            if await _open_marked(target.server, [path for path, _ in _list_places(answer)]):
+            if await _open_marked(target.server, [path for path, _ in _list_places(answer)], scope):
                 answer = await _ask_until_loaded(target.server, method, params, Places)
             places = [place for place in _list_places(answer) if not _is_hidden(scope, place[0])]
             if places:
@@ -259,12 +262,16 @@ async def _open(server: LanguageServer, path: Path, scope: ToolScope) -> Documen
     return document
 
 
-async def _open_marked(server: LanguageServer, paths: Iterable[Path]) -> bool:
+async def _open_marked(server: LanguageServer, paths: Iterable[Path], scope: ToolScope) -> bool:
     """Open the files that begin with a byte order mark; return whether there is one.
 
     Some servers count the mark in files that they read themselves. In an open document there is none.
     """
-    closed = [path for path in dict.fromkeys(paths) if server.documents.find(path) is None]
+    closed = [
+        path
+        for path in dict.fromkeys(paths)
+        if server.documents.find(path) is None and path.is_relative_to(scope.directory) and not _is_hidden(scope, path)
+    ]
     marked = [path for path in closed if await asyncio.to_thread(has_mark, path)]
     for path in marked:
         with contextlib.suppress(PeerError):
@@ -284,7 +291,7 @@ async def _ask(server: LanguageServer, method: str, params: Any, type_: Any) -> 
     try:
         return await server.request_fresh(method, params, type_)
     except PeerError as error:
-        raise ToolError(f"{server.name} could not answer: {error.text[:300]}.") from error
+        raise ToolError(f"{server.name} could not answer: {one_line(error.text, 300)}.") from error
 
 
 async def _ask_until_loaded(server: LanguageServer, method: str, params: Any, type_: Any) -> Any:
@@ -350,7 +357,7 @@ def _format_places(places: Sequence[tuple[Path, Range]], server: LanguageServer,
     lines: list[str] = []
     for path, span in places:
         if path not in indexes:
-            indexes[path] = _read_index(path, server)
+            indexes[path] = _read_index(path, server, scope)
         index, line = indexes[path], span.start.line
         column = span.start.character
         text = ""
@@ -361,14 +368,15 @@ def _format_places(places: Sequence[tuple[Path, Range]], server: LanguageServer,
     return lines
 
 
-def _read_index(path: Path, server: LanguageServer) -> LineIndex | None:
+def _read_index(path: Path, server: LanguageServer, scope: ToolScope) -> LineIndex | None:
+    """Return the text of a place; None outside of the workspace, where the model may not read without permission."""
     if (document := server.documents.find(path)) is not None:
         return document.index(server.encoding)
-    try:
-        with path.open("rb") as file:
-            return LineIndex(decode_text(file.read(MAX_READ_BYTES))[0], server.encoding)
-    except (OSError, BinaryFile):
+    real = path.resolve()
+    if not real.is_relative_to(scope.directory) or _is_hidden(scope, real):
         return None
+    snapshot = read_snapshot(real)
+    return None if snapshot is None else LineIndex(snapshot.text, server.encoding)
 
 
 def _read_markup(contents: Any) -> str:
@@ -392,8 +400,8 @@ def _format_outline(symbols: Iterable[Symbol], depth: int) -> list[str]:
         location = symbol.location
         span = symbol.range or (location.range if location is not None else None)
         where = f"{span.start.line + 1}-{span.end.line + 1}" if span is not None else "?"
-        detail = f" {' '.join(symbol.detail.split())[:MAX_LINE_CHARS]}" if symbol.detail else ""
-        lines.append(f"{'  ' * depth}{where}: {_kind(symbol)} {symbol.name}{detail}")
+        detail = f" {one_line(symbol.detail, MAX_LINE_CHARS)}" if symbol.detail else ""
+        lines.append(f"{'  ' * depth}{where}: {_kind(symbol)} {one_line(symbol.name, MAX_LINE_CHARS)}{detail}")
         if symbol.children and depth < MAX_SYMBOL_DEPTH:
             lines += _format_outline(symbol.children, depth + 1)
     return lines
@@ -408,8 +416,8 @@ def _format_found(symbol: Symbol, scope: ToolScope) -> str:
     where = display_path(scope, path)
     if location is not None and location.range is not None:
         where += f":{location.range.start.line + 1}"
-    container = f" in {symbol.container_name}" if symbol.container_name else ""
-    return f"{where}: {_kind(symbol)} {symbol.name}{container}"
+    container = f" in {one_line(symbol.container_name, MAX_LINE_CHARS)}" if symbol.container_name else ""
+    return f"{where}: {_kind(symbol)} {one_line(symbol.name, MAX_LINE_CHARS)}{container}"
 
 
 def _kind(symbol: Symbol) -> str:

@@ -56,9 +56,9 @@ KNOWN_SERVERS: tuple[KnownServer, ...] = (
     KnownServer("basedpyright", ("basedpyright-langserver", "--stdio"), _PY, _PYTHON, "python", _PYRIGHT_SETTINGS),
     KnownServer("pyright", ("pyright-langserver", "--stdio"), _PY, _PYTHON, "python", _PYRIGHT_SETTINGS),
     KnownServer("ty", ("ty", "server"), _PY, ("ty.toml", *_PYTHON), "python"),
-    KnownServer("pyrefly", ("pyrefly", "lsp"), _PY, ("pyrefly.toml", *_PYTHON), "python"),
+    KnownServer("pyrefly", ("pyrefly", "lsp"), _PY, ("pyrefly.toml", *_PYTHON), "python", runs_project_code=True),
     KnownServer("zuban", ("zuban", "server"), _PY, _PYTHON, "python"),
-    KnownServer("pylsp", ("pylsp",), _PY, _PYTHON, "python"),
+    KnownServer("pylsp", ("pylsp",), _PY, _PYTHON, "python", runs_project_code=True),
     KnownServer("ruff", ("ruff", "server"), _PY, ("ruff.toml", ".ruff.toml", *_PYTHON)),
     KnownServer("typescript", ("tsc", "--lsp", "--stdio"), _TS | _JS, _NODE, "typescript"),
     KnownServer(
@@ -81,7 +81,7 @@ KNOWN_SERVERS: tuple[KnownServer, ...] = (
     KnownServer("html", ("vscode-html-language-server", "--stdio"), {".html": "html", ".htm": "html"}),
     KnownServer("yaml", ("yaml-language-server", "--stdio"), {".yaml": "yaml", ".yml": "yaml"}),
     KnownServer("taplo", ("taplo", "lsp", "stdio"), {".toml": "toml"}),
-    KnownServer("lua", ("lua-language-server",), {".lua": "lua"}, (".luarc.json", *_GIT)),
+    KnownServer("lua", ("lua-language-server",), {".lua": "lua"}, (".luarc.json", *_GIT), runs_project_code=True),
     KnownServer("zls", ("zls",), {".zig": "zig"}, ("build.zig", *_GIT), runs_project_code=True),
     KnownServer("ruby-lsp", ("ruby-lsp",), {".rb": "ruby"}, ("Gemfile", *_GIT), runs_project_code=True),
     KnownServer("intelephense", ("intelephense", "--stdio"), {".php": "php"}, ("composer.json", *_GIT)),
@@ -97,7 +97,9 @@ KNOWN_SERVERS: tuple[KnownServer, ...] = (
     KnownServer(
         "sourcekit-lsp", ("sourcekit-lsp",), {".swift": "swift"}, ("Package.swift", *_GIT), runs_project_code=True
     ),
-    KnownServer("dart", ("dart", "language-server"), {".dart": "dart"}, ("pubspec.yaml", *_GIT)),
+    KnownServer(
+        "dart", ("dart", "language-server"), {".dart": "dart"}, ("pubspec.yaml", *_GIT), runs_project_code=True
+    ),
     KnownServer(
         "elixir-ls",
         ("elixir-ls",),
@@ -112,8 +114,12 @@ KNOWN_SERVERS: tuple[KnownServer, ...] = (
         ("stack.yaml", "cabal.project", *_GIT),
         runs_project_code=True,
     ),
-    KnownServer("ocamllsp", ("ocamllsp",), {".ml": "ocaml", ".mli": "ocaml"}, ("dune-project", *_GIT)),
-    KnownServer("terraform-ls", ("terraform-ls", "serve"), {".tf": "terraform"}, (".terraform", *_GIT)),
+    KnownServer(
+        "ocamllsp", ("ocamllsp",), {".ml": "ocaml", ".mli": "ocaml"}, ("dune-project", *_GIT), runs_project_code=True
+    ),
+    KnownServer(
+        "terraform-ls", ("terraform-ls", "serve"), {".tf": "terraform"}, (".terraform", *_GIT), runs_project_code=True
+    ),
     KnownServer("nil", ("nil",), {".nix": "nix"}, ("flake.nix", *_GIT)),
     KnownServer("svelte", ("svelteserver", "--stdio"), {".svelte": "svelte"}, _NODE, runs_project_code=True),
 )
@@ -199,8 +205,8 @@ def find_server(
     """Return how to start a server; None if it is not installed, or does not fit what is installed. Blocks."""
     name = server.argv[0]
     if server.is_configured and "/" in name:
-        program = os.path.realpath(os.path.join(roots[-1], os.path.expanduser(name)))  # noqa: PTH111, PTH118
-        return Installed(server, program, False) if os.access(program, os.X_OK) else None
+        program = (roots[-1] / Path(name).expanduser()).resolve()
+        return Installed(server, str(program), False) if os.access(program, os.X_OK) else None
     if is_trusted:
         for root in roots:
             for directory in _LOCAL_BINS:

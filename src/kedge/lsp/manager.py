@@ -35,6 +35,8 @@ MAX_MEMORY_BYTES = 3 * 1024 * 1024 * 1024  # of a server and everything it start
 CHECK_MEMORY_S = 15.0
 MAX_ERROR_CHARS = 300
 FOUND_S = 30.0  # so long a search for installed programs is not repeated
+MAX_FOUND = 1_000
+MIN_SECRET_CHARS = 6
 
 Key = tuple[str, Path]  # name and root
 
@@ -66,7 +68,15 @@ class _Slot:
         self.started_at = 0.0
         self.used_at = 0.0
         self.last_error = ""
+        self.counted: LanguageServer | None = None  # whose failure was counted
         self.task: asyncio.Task[None] | None = None
+
+    def redact(self, text: str) -> str:
+        """Replace the values of configured variables, which a server may repeat."""
+        for secret in self.installed.server.env.values():
+            if len(secret) >= MIN_SECRET_CHARS:
+                text = text.replace(secret, "…")
+        return text
 
 
 class LanguageServers:
@@ -102,11 +112,12 @@ class LanguageServers:
         if servers == self._servers and is_trusted == self._is_trusted:
             return
         self._servers, self._is_trusted = servers, is_trusted
-        self._found.clear()
+        self._found = {}
         known = {server.name: server for server in servers}
         for key, slot in list(self._slots.items()):
-            is_same = known.get(slot.installed.server.name) == slot.installed.server
-            if not is_same or (slot.installed.is_local and not is_trusted):
+            installed = slot.installed
+            needs_trust = installed.is_local or installed.server.runs_project_code
+            if known.get(installed.server.name) != installed.server or (needs_trust and not is_trusted):
                 del self._slots[key]
                 self._end(slot)
         self._on_change()
@@ -115,13 +126,11 @@ class LanguageServers:
 
     async def find(self, path: Path) -> list[LanguageServer]:
         """Return the running servers for a file, and start the others in the background."""
-        if self._is_closed or not self._servers:
-            return []
         return [slot.server for slot in await self._slots_for(path) if slot.server and slot.server.state == "ready"]
 
     async def find_ready(self, path: Path, timeout_s: float) -> list[LanguageServer]:
         """Return the servers for a file; wait for those that start, but not longer than `timeout_s`."""
-        slots = await self._slots_for(path) if not self._is_closed and self._servers else []
+        slots = await self._slots_for(path)
         starting = [slot.server.ready.wait() for slot in slots if slot.server and slot.server.state == "starting"]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -160,9 +169,10 @@ class LanguageServers:
     # --- slots
 
     async def _slots_for(self, path: Path) -> list[_Slot]:
+        found = await self._look_up(path)
         now = asyncio.get_running_loop().time()
         slots: list[_Slot] = []
-        for installed, root in await self._look_up(path):
+        for installed, root in found:
             key = (installed.server.name, root)
             slot = self._slots.get(key)
             if slot is None:
@@ -176,13 +186,21 @@ class LanguageServers:
 
     async def _look_up(self, path: Path) -> list[tuple[Installed, Path]]:
         """Return the installed servers for a file and their roots; remembered for a while."""
-        key, now = (path.suffix.lower(), path.parent), asyncio.get_running_loop().time()
-        if (known := self._found.get(key)) is not None and now - known[0] < FOUND_S:
-            return known[1]
-        servers = [server for server in self._servers if key[0] in server.languages]
-        found = await asyncio.to_thread(self._search, servers, path) if servers else []
-        self._found[key] = (now, found)
-        return found
+        key = (path.suffix.lower(), path.parent)
+        while not self._is_closed:
+            now = asyncio.get_running_loop().time()
+            if (known := self._found.get(key)) is not None and now - known[0] < FOUND_S:
+                return known[1]
+            servers = [server for server in self._servers if key[0] in server.languages]
+            if not servers:
+                return []
+            remembered = self._found
+            found = await asyncio.to_thread(self._search, servers, path)
+            if self._found is remembered:  # else the configuration changed meanwhile
+                if len(remembered) >= MAX_FOUND:
+                    remembered.clear()
+                remembered[key] = (now, found)
+        return []
 
     def _search(self, servers: Sequence[KnownServer], path: Path) -> list[tuple[Installed, Path]]:
         levels = [level for level in path.parents if level.is_relative_to(self._directory)]
@@ -203,10 +221,11 @@ class LanguageServers:
 
     def _on_server_change(self, slot: _Slot) -> None:
         server = slot.server
-        if server is not None and server.state == "failed":
+        if server is not None and server.state == "failed" and server is not slot.counted:
+            slot.counted = server
             now = asyncio.get_running_loop().time()
             if server.error and server.error != slot.last_error:
-                log.warning("language server %s: %s", server.name, one_line(server.error, 300))
+                log.warning("language server %s: %s", server.name, one_line(slot.redact(server.error), MAX_ERROR_CHARS))
             slot.last_error = server.error
             slot.failures = 1 if now - slot.started_at > STABLE_S else slot.failures + 1
             slot.not_before = now + RESTART_AFTER_S[min(slot.failures, len(RESTART_AFTER_S)) - 1]
@@ -254,19 +273,21 @@ class LanguageServers:
 
     async def _check(self) -> None:
         now = asyncio.get_running_loop().time()
-        for slot in list(self._slots.values()):
-            server = slot.server
-            if server is None or server.state != "ready":
-                continue
-            if now - slot.used_at >= self._idle_s:
-                self._end(slot)
-                self._on_change()
-            elif (used := await server.read_memory()) > self._max_memory_bytes and slot.server is server:
-                self._end(slot)
-                server.state, server.error = "failed", f"it used {used >> 20:,} MiB of memory and was ended"
-                slot.server = server
-                self._on_server_change(slot)
-        self._watch()
+        try:
+            for slot in list(self._slots.values()):
+                server = slot.server
+                if server is None or server.state != "ready":
+                    continue
+                if now - slot.used_at >= self._idle_s:
+                    self._end(slot)
+                    self._on_change()
+                elif (used := await server.read_memory()) > self._max_memory_bytes and slot.server is server:
+                    self._end(slot)
+                    server.state, server.error = "failed", f"it used {used >> 20:,} MiB of memory and was ended"
+                    slot.server = server
+                    self._on_server_change(slot)
+        finally:
+            self._watch()
 
 
 def _describe(slot: _Slot) -> ServerState:
@@ -274,16 +295,17 @@ def _describe(slot: _Slot) -> ServerState:
     name, root = slot.installed.server.name, slot.root
     if server is None:
         return ServerState(name, root, "stopped", False, "", None, 0, 0, 0, "")
+    redact = slot.redact
     found = [each for document in server.documents.list() for each in document.diagnostics]
     return ServerState(
         name=name,
         root=root,
         state=server.state,
         is_busy=server.is_busy,
-        error=one_line(server.error, MAX_ERROR_CHARS),
+        error=one_line(redact(server.error), MAX_ERROR_CHARS),
         pid=server.pid if server.state == "ready" else None,
         documents=len(server.documents),
         errors=sum(each.is_error for each in found),
         warnings=sum(each.severity == WARNING for each in found),
-        stderr=program_output(server.stderr_tail),
+        stderr=redact(program_output(server.stderr_tail)),
     )

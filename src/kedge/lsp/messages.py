@@ -61,18 +61,13 @@ class Place(_Payload, frozen=True):
     target_selection_range: Range | None = None
 
 
-class RelatedInformation(_Payload, frozen=True):
-    location: Location
-    message: str
-
-
 class Diagnostic(_Payload, frozen=True):
     range: Range
     message: str
     severity: int | None = None
     code: int | str | None = None
     source: str | None = None
-    related_information: list[RelatedInformation] | None = None
+    data: Any = msgspec.UNSET  # goes back to the server with a request for code actions
 
     @property
     def is_error(self) -> bool:
@@ -204,7 +199,7 @@ def initialize_params(root_uri: str, root_name: str, pid: int, options: Any) -> 
             "window": {"workDoneProgress": True},
             "textDocument": {
                 "synchronization": {"didSave": True},
-                "publishDiagnostics": {"versionSupport": True, "relatedInformation": True},
+                "publishDiagnostics": {"versionSupport": True, "dataSupport": True},
                 "diagnostic": {"dynamicRegistration": True, "relatedDocumentSupport": False},
                 "definition": {"linkSupport": True},
                 "references": {},

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kedge.jsonrpc.errors import PeerError
-from kedge.lsp.documents import Document, ErrorKey
+from kedge.lsp.documents import Document, ErrorKey, FileChange
 from kedge.lsp.manager import LanguageServers
 from kedge.lsp.messages import SEVERITIES, Diagnostic, Position
 from kedge.lsp.server import LanguageServer
+from kedge.protocol.text_safety import one_line
 from kedge.tools.port import ToolScope, display_path
 
 WAIT_S = 2.0  # a result waits so long for diagnostics of a running server
@@ -25,6 +26,7 @@ BASELINE_S = 30.0  # in the background, after a file was shown
 MAX_PER_FILE = 20
 MAX_FILES = 6
 MAX_MESSAGE_CHARS = 400
+MAX_CODE_CHARS = 60
 MAX_MISSED = 2  # nothing waits for a server that had nothing to say in time so often in a row
 MAX_OTHERS = 20  # open documents that are asked for again after an edit
 
@@ -51,9 +53,9 @@ class Reporter:
         """Start the servers of a file that the model sees, and learn which errors it has already; returns at once."""
         self._start(self._learn_baseline(path))
 
-    def note_changes(self, paths: Sequence[Path]) -> None:
+    def note_changes(self, changes: Mapping[Path, FileChange]) -> None:
         """Tell the servers of files that a command changed; returns at once."""
-        self._start(self._sync(paths))
+        self._start(self._sync(changes))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -71,11 +73,12 @@ class Reporter:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def check(self, paths: Sequence[Path], wait_s: float = WAIT_S) -> list[Finding]:
-        """Return the new errors after a change of these files."""
+    async def check(self, changes: Mapping[Path, FileChange], wait_s: float = WAIT_S) -> list[Finding]:
+        """Return the new errors after these changes of files."""
         deadline = asyncio.get_running_loop().time() + wait_s
-        paths = list(dict.fromkeys([*paths, *self._late]))
+        paths = list(dict.fromkeys([*changes, *self._late]))
         self._late.clear()
+        await self._sync(changes)
         by_server: dict[LanguageServer, list[Path]] = {}
         for path in paths:
             for server in await self._servers.find(path):
@@ -87,7 +90,6 @@ class Reporter:
     async def _check_server(self, server: LanguageServer, paths: Sequence[Path], deadline: float) -> list[Finding]:
         findings: list[Finding] = []
         with contextlib.suppress(PeerError):
-            await server.documents.sync_all()
             edited = [document for path in paths if (document := await server.documents.sync(path)) is not None]
             others = [document for document in server.documents.list() if document not in edited][-MAX_OTHERS:]
             if (options := server.pull_options) is not None and options.inter_file_dependencies:
@@ -105,7 +107,9 @@ class Reporter:
         left = deadline - asyncio.get_running_loop().time()
         if document.missed >= MAX_MISSED:
             left = 0.0
-        is_fresh = await server.diagnose(document, max(left, 0.0)) is not None
+        is_fresh = False
+        with contextlib.suppress(PeerError):
+            is_fresh = await server.diagnose(document, max(left, 0.0)) is not None
         document.missed = 0 if is_fresh else document.missed + 1
         return is_fresh
 
@@ -119,11 +123,13 @@ class Reporter:
                 if await server.diagnose(document, BASELINE_S) is not None and document.version == version:
                     _take_new(server, document)
 
-    async def _sync(self, paths: Sequence[Path]) -> None:
+    async def _sync(self, changes: Mapping[Path, FileChange]) -> None:
+        """Tell every server: of its open documents their texts, and of other files that something happened to them."""
         for server in self._servers.running():
             with contextlib.suppress(PeerError):
+                is_open = {path for path in changes if server.documents.find(path) is not None}
                 await server.documents.sync_all()
-                await server.documents.tell_changed(paths)
+                await server.documents.tell_changed({p: change for p, change in changes.items() if p not in is_open})
 
 
 def _take_new(server: LanguageServer, document: Document) -> list[Finding]:
@@ -148,10 +154,8 @@ def make_finding(server: LanguageServer, document: Document, diagnostic: Diagnos
 
 def describe(diagnostic: Diagnostic) -> str:
     """Return one line: severity, message, and the code that turns it off."""
-    message = " ".join(diagnostic.message.split())
-    if len(message) > MAX_MESSAGE_CHARS:
-        message = message[: MAX_MESSAGE_CHARS - 1] + "…"
-    code = f" [{diagnostic.code}]" if diagnostic.code not in (None, "") else ""
+    message = one_line(diagnostic.message, MAX_MESSAGE_CHARS)
+    code = f" [{one_line(str(diagnostic.code), MAX_CODE_CHARS)}]" if diagnostic.code not in (None, "") else ""
     return f"{SEVERITIES.get(diagnostic.severity or 1, 'error')}: {message}{code}"
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kedge.jsonrpc.errors import CannotConnect, PeerError, RpcError, TimedOut
+from kedge.jsonrpc.errors import CannotConnect, Disconnected, PeerError, RpcError, TimedOut
 from kedge.jsonrpc.messages import ErrorBody, Failure, Notification, Request, RequestId, Result
 from kedge.lsp.documents import Document, Documents, SaveOptions
 from kedge.lsp.known_servers import Installed
@@ -80,7 +80,7 @@ class LanguageServer:
         self._progress: set[int | str] = set()
         self._idle = asyncio.Event()
         self._expirations = 0  # so often it said that its diagnostics are outdated
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.documents = Documents(installed.server.languages, self)
 
     @property
@@ -114,9 +114,12 @@ class LanguageServer:
             await self._initialize()
         except PeerError as error:
             await self._fail(error.text)
-        except BaseException:
+        except asyncio.CancelledError:
             await self._fail("the start was canceled")
             raise
+        except Exception as error:
+            log.exception("cannot start the language server %s", self.name)
+            await self._fail(f"it could not be started ({type(error).__name__})")
         finally:
             self.ready.set()
             self._on_change()
@@ -142,7 +145,7 @@ class LanguageServer:
         if was_ready:
             with contextlib.suppress(PeerError):
                 await self.request("shutdown", None, msgspec.Raw, SHUTDOWN_S)
-                await self._transport.notify(Notification(method="exit", params=None))  # type: ignore[arg-type]
+                await self._transport.notify(Notification(method="exit", params={}))
         await self._transport.close()
         self.documents.forget_all()
 
@@ -206,22 +209,32 @@ class LanguageServer:
         try:
             async with asyncio.timeout(timeout_s):
                 while not document.is_diagnosed and document.version == version:
+                    if self.state != "ready":
+                        raise Disconnected(f"{self.name} has ended")
                     if (options := self.pull_options) is not None:
-                        await self._pull(document, options, timeout_s)
+                        await asyncio.shield(self._begin_pull(document, options))
                     else:
                         await self._wait_for_published(document, version)
         except TimeoutError:
             return None
         return document.diagnostics if document.is_diagnosed and document.version == version else None
 
-    async def _pull(self, document: Document, options: DiagnosticOptions, timeout_s: float) -> None:
+    def _begin_pull(self, document: Document, options: DiagnosticOptions) -> asyncio.Task[None]:
+        """Ask for the diagnostics of the current text, once; an answer that nobody waits for is kept, too."""
+        if document.pull is None or document.pull[0] != document.version or document.pull[1].done():
+            task = asyncio.get_running_loop().create_task(self._pull(document, options))
+            self._keep(task)
+            document.pull = (document.version, task)
+        return document.pull[1]
+
+    async def _pull(self, document: Document, options: DiagnosticOptions) -> None:
         version, expirations = document.version, self._expirations
         params: Json = {"textDocument": {"uri": document.uri}}
         if options.identifier is not None:
             params["identifier"] = options.identifier
         if document.result_id is not None:
             params["previousResultId"] = document.result_id
-        report = await self.request_fresh("textDocument/diagnostic", params, DiagnosticReport, timeout_s)
+        report = await self.request_fresh("textDocument/diagnostic", params, DiagnosticReport)
         if (document.version, self._expirations) != (version, expirations):
             return
         if report.kind == "unchanged" and document.result_id is not None:
@@ -234,7 +247,7 @@ class LanguageServer:
         """Return when the server published, or said that it wants to be asked instead."""
 
         def is_over() -> bool:
-            return document.is_diagnosed or self.pull_options is not None
+            return document.is_diagnosed or self.pull_options is not None or self.state != "ready"
 
         if document.names_versions is not False:
             await document.wait_until(lambda: is_over() or document.names_versions is False)
@@ -243,7 +256,9 @@ class LanguageServer:
         if document.version > 1:
             # What the server published before it answers this request may be of an earlier text.
             answered_at = await asyncio.shield(self._find_answer_position(document))
-            await document.wait_until(lambda: document.published_at > answered_at)
+            await document.wait_until(lambda: document.published_at > answered_at or is_over())
+            if is_over():
+                return
         while True:  # until it is quiet
             seen = document.publications
             with contextlib.suppress(TimeoutError):
@@ -260,7 +275,7 @@ class LanguageServer:
             params = {"textDocument": {"uri": document.uri}}
             request = Request(id=next(self._ids), method="textDocument/documentSymbol", params=params)
             task = asyncio.get_running_loop().create_task(self._transport.request_position(request))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._keep(task)
             document.barrier = (document.version, task)
         return document.barrier[1]
 
@@ -276,17 +291,27 @@ class LanguageServer:
                 pass
 
     def on_request(self, request: Request, during: RequestId | None) -> None:
-        answer = self._answer(request)
-        task = asyncio.get_running_loop().create_task(self._respond(answer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._keep(asyncio.get_running_loop().create_task(self._respond(self._answer(request))))
 
     def on_closed(self, error: PeerError) -> None:
         if self.state != "stopped":
             self.state, self.error = "failed", error.text
         self.documents.forget_all()
         self.ready.set()
+        self._idle.set()
+        self._progress.clear()
         self._on_change()
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        """Keep a task until it is done; whoever waits for it gets its error, else nobody does."""
+        self._tasks.add(task)
+
+        def forget(done: asyncio.Task[Any]) -> None:
+            self._tasks.discard(done)
+            if not done.cancelled():
+                done.exception()
+
+        task.add_done_callback(forget)
 
     async def _respond(self, answer: Result | Failure) -> None:
         with contextlib.suppress(PeerError):

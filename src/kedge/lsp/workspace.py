@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from kedge.jsonrpc.stdio import RecordedProcess
+from kedge.lsp.documents import CHANGED, CREATED, DELETED, FileChange
 from kedge.lsp.features import LanguageFeatures
 from kedge.lsp.manager import LanguageServers
+from kedge.lsp.positions import replace_surrogates
 from kedge.lsp.reports import Reporter, format_findings
+from kedge.protocol.files import FileStatus
 from kedge.protocol.lsp import LspEvent, LspServer, LspServers
 from kedge.tools.port import Output, ToolScope, display_path
 
 MAX_EDITED = 50  # files of one result that are checked
+MAX_IN_METADATA = 50  # errors that people see below a result
+_CHANGES: Mapping[FileStatus, FileChange] = {"created": CREATED, "modified": CHANGED, "deleted": DELETED}
 
 
 class Host(Protocol):
@@ -36,29 +42,33 @@ class WorkspaceLanguages:
 
     async def add_new_errors(self, output: Output, scope: ToolScope) -> Output:
         """Return the result of an edit with the errors that are new since it."""
-        files = (output.metadata or {}).get("files")
-        paths = [path for path in map(Path, files) if path.is_relative_to(self._directory)] if files else []
-        if not paths:
+        metadata = output.metadata or {}
+        created = frozenset(metadata.get("created", ()))
+        changes = {Path(name): CREATED if name in created else CHANGED for name in metadata.get("files", ())}
+        changes = {path: change for path, change in changes.items() if path.is_relative_to(self._directory)}
+        if not changes:
             return output
-        found = await self.reporter.check(paths[:MAX_EDITED])
+        found = await self.reporter.check(dict(islice(changes.items(), MAX_EDITED)))
         self._publish()
         hidden = scope.is_hidden
         found = [each for each in found if hidden is None or not hidden(str(each.path))]
         if not found:
             return output
         text = format_findings(found, scope)
-        metadata: dict[str, Any] = {**(output.metadata or {}), "diagnostics": [
+        diagnostics = [
             {
-                "path": display_path(scope, each.path),
+                "path": replace_surrogates(display_path(scope, each.path)),
                 "line": each.line,
                 "column": each.column,
                 "message": each.text,
                 "server": each.server,
             }
-            for each in found
-        ]}  # fmt: skip
+            for each in found[:MAX_IN_METADATA]
+        ]
         return msgspec.structs.replace(
-            output, content=f"{output.content}\n\nNew errors since this change:\n{text}", metadata=metadata
+            output,
+            content=f"{output.content}\n\nNew errors since this change:\n{text}",
+            metadata={**metadata, "diagnostics": diagnostics, "errors": len(found)},
         )
 
     def touch(self, path: Path) -> None:
@@ -66,10 +76,10 @@ class WorkspaceLanguages:
         if path.is_relative_to(self._directory):
             self.reporter.touch(path)
 
-    def note_changes(self, paths: Sequence[Path]) -> None:
+    def note_changes(self, changes: Mapping[Path, FileStatus]) -> None:
         """A command changed these files."""
         if self.servers.running():
-            self.reporter.note_changes(paths)
+            self.reporter.note_changes({path: _CHANGES[status] for path, status in changes.items()})
 
     def describe(self) -> LspServers:
         return LspServers(
@@ -95,10 +105,11 @@ class WorkspaceLanguages:
         await self.servers.close()
 
     def _show_root(self, root: Path) -> str:
-        return str(root.relative_to(self._directory)) if root.is_relative_to(self._directory) else str(root)
+        return replace_surrogates(str(root.relative_to(self._directory)))
 
     def _publish(self) -> None:
         """Tell the clients what changed since the last time."""
+        left = set(self._published)
         for state in self.servers.list_states():
             root = self._show_root(state.root)
             event = LspEvent(
@@ -113,3 +124,7 @@ class WorkspaceLanguages:
             if self._published.get((state.name, root)) != event:
                 self._published[state.name, root] = event
                 self._host.publish(event)
+            left.discard((state.name, root))
+        for name, root in left:  # the configuration has it no more, or it made room for another
+            del self._published[name, root]
+            self._host.publish(LspEvent(name=name, root=root, state="stopped"))

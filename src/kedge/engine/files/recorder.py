@@ -36,6 +36,7 @@ from kedge.files.states import (
 )
 from kedge.files.versions import Versions
 from kedge.protocol.errors import KedgeError
+from kedge.protocol.files import FileStatus
 from kedge.store.port import NewWork, OpenWork, Store
 
 log = logging.getLogger(__name__)
@@ -100,15 +101,15 @@ class FileRecorder:
     @contextlib.asynccontextmanager
     async def watch(
         self, author: Author, env: Mapping[str, str], max_bytes: int, notify: Callable[[str], Awaitable[None]]
-    ) -> AsyncGenerator[list[Path]]:
+    ) -> AsyncGenerator[dict[Path, FileStatus]]:
         """Record all changes in the workspace while a command runs inside the block: they count as the command's.
 
-        The list is empty in the block, and has the changed files after it.
+        What it yields is empty in the block, and has the changed files after it.
 
         In a tree that cannot be scanned nothing is recorded; the first time in a run, `notify` gets the reason.
         """
         self.pruner.max_bytes = max_bytes
-        changed: list[Path] = []
+        changed: dict[Path, FileStatus] = {}
         try:
             async with self.lock(author.workspace_id):
                 await self._record_earlier_changes(author, env)
@@ -123,7 +124,7 @@ class FileRecorder:
         except Exception:
             await self._record_command(work_id, author, env)
             raise
-        changed += await self._record_command(work_id, author, env)
+        changed |= await self._record_command(work_id, author, env)
 
     async def find_problem(self, author: Author, env: Mapping[str, str], max_bytes: int) -> str | None:
         """Return why `watch` would record nothing; None if it would."""
@@ -163,7 +164,7 @@ class FileRecorder:
         await self.settle_locked(author.workspace_id)
         await self._scanner.record_idle_changes(author.workspace_id, author.root, env)
 
-    async def _record_command(self, work_id: int, author: Author, env: Mapping[str, str]) -> list[Path]:
+    async def _record_command(self, work_id: int, author: Author, env: Mapping[str, str]) -> dict[Path, FileStatus]:
         """Record the changes of a command; return the changed files."""
         failpoints.hit("command.ended")
         async with self.lock(author.workspace_id):
@@ -174,7 +175,7 @@ class FileRecorder:
                 found = []
                 await self._record_unwatched(author, error)
             await self._change_log.record(work_id, author.root, found)
-        return [Path(os.fsdecode(each.path)) for each in found]
+        return {Path(os.fsdecode(each.path)): _describe_status(each) for each in found}
 
     async def _record_unwatched(self, author: Author, error: CannotScan) -> str | None:
         """Store that the run's commands are not watched; returns the reason the first time."""
@@ -267,3 +268,9 @@ class UnfinishedWork:
         after = now if now.digest == planned.digest else planned
         empty_parent = [] if work.hollow is None else [Difference(work.hollow, DIRECTORY, ABSENT)]
         return [Difference(work.path, before, after), *empty_parent]
+
+
+def _describe_status(found: Difference) -> FileStatus:
+    if found.before == ABSENT:
+        return "created"
+    return "deleted" if found.after == ABSENT else "modified"

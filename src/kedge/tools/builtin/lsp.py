@@ -94,6 +94,7 @@ async def apply_plans(ctx: ToolContext, plans: Sequence[EditPlan], what: str) ->
 
 class DiagnosticsParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: Annotated[str | None, msgspec.Meta(description="a file; not given: all files viewed or edited so far")] = None
+    offset: Offset = 0
 
 
 async def list_diagnostics_access(scope: ToolScope, params: DiagnosticsParams) -> Sequence[Access]:
@@ -102,7 +103,7 @@ async def list_diagnostics_access(scope: ToolScope, params: DiagnosticsParams) -
 
 async def run_diagnostics(ctx: ToolContext, params: DiagnosticsParams) -> Output:
     path = await resolve(ctx, params.path) if params.path is not None else None
-    return Output(content=await get_service(ctx).list_diagnostics(path, ctx))
+    return Output(content=await get_service(ctx).list_diagnostics(path, ctx, params.offset))
 
 
 async def run_definition(ctx: ToolContext, params: PlaceParams) -> Output:

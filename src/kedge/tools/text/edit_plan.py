@@ -153,6 +153,8 @@ async def apply_plan(ctx: ToolContext, planned: EditPlan) -> Output:
         "added": planned.diff.added,
         "removed": planned.diff.removed,
     }
+    if planned.before is None:
+        metadata["created"] = [str(planned.path)]
     if not planned.is_viewed:
         metadata["unviewed"] = [str(planned.path)]
     return Output(content=_describe_change(planned), metadata=metadata)
