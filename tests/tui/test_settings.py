@@ -200,11 +200,11 @@ async def test_without_colour_nothing_is_coloured(
         await ends(ui, "PLAIN")
         await ui.press("ctrl+p")
         await ui.opens("Palette")
-        styles = [
-            segment.style
+        segments = [
+            (segment.text, segment.style)
             for strip in ui.app.screen._compositor.render_strips()
             for segment in strip
             if segment.style is not None
         ]
-        assert {(style.color, style.bgcolor) for style in styles} == {(None, None)}
-        assert any(style.reverse for style in styles), "what is selected can be seen"
+        assert {(style.color, style.bgcolor) for _, style in segments} == {(None, None)}
+        assert any("help" in text and style.reverse for text, style in segments), "what is selected can be seen"

@@ -30,7 +30,7 @@ def contrast(one: Color, other: Color) -> float:
 
 @pytest.mark.parametrize("theme", THEMES, ids=[theme.name for theme in THEMES])
 def test_all_texts_of_our_themes_are_readable_also_on_what_is_selected(theme: Theme) -> None:
-    variables = unify_variables({**theme.to_color_system().generate(), **theme.variables}, is_colorless=False)
+    variables = unify_variables({**theme.to_color_system().generate(), **theme.variables})
     texts = ["foreground", "foreground-muted", *(name for name in variables if name.startswith("text-"))]
     for ground in ("background", "surface"):
         for name in texts:
@@ -44,7 +44,7 @@ def test_all_texts_of_our_themes_are_readable_also_on_what_is_selected(theme: Th
 
 class Lists(App[None]):
     def get_css_variables(self) -> dict[str, str]:
-        return unify_variables(super().get_css_variables(), is_colorless=False)
+        return unify_variables(super().get_css_variables())
 
     def compose(self) -> ComposeResult:
         yield OptionList("one", "two")

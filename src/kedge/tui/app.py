@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual import events, on, work
 from textual.app import App
 from textual.binding import BindingType
+from textual.color import Color
 from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.filter import LineFilter
@@ -121,10 +122,12 @@ class KedgeApp(App[int]):
         self.theme = name if name in self.available_themes else self._default_theme
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        return [Colorless()] if self.no_color else super().get_line_filters()
+        if not self.no_color:
+            return super().get_line_filters()
+        return [Colorless(Color.parse(self.theme_variables["block-cursor-background"]))]
 
     def get_css_variables(self) -> dict[str, str]:
-        variables = unify_variables(super().get_css_variables(), is_colorless=self.no_color)
+        variables = unify_variables(super().get_css_variables())
         self.theme_variables = variables
         return variables
 

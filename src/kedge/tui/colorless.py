@@ -1,7 +1,7 @@
 """`NO_COLOR`: attributes like bold and reverse stay, and no color is sent.
 
 Textual's own filter turns colors into shades of grey, which are colors, too, and may be unreadable in the terminal's
-theme.
+theme. A selection, which a list shows by its background, is reversed instead.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
@@ -23,15 +24,24 @@ def is_colorless(env: Mapping[str, str]) -> bool:
 
 
 class Colorless(LineFilter):
+    """`selection` is the background of what is selected."""
+
+    def __init__(self, selection: Color) -> None:
+        super().__init__()
+        self._selection = selection.rich_color
+
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
-            Segment(text, style and _remove_colors(style, background), control) for text, style, control in segments
+            Segment(text, style and _remove_colors(style, background, self._selection), control)
+            for text, style, control in segments
         ]
 
 
 @lru_cache(4096)
-def _remove_colors(style: Style, background: Color) -> Style:
+def _remove_colors(style: Style, background: Color, selection: RichColor) -> Style:
     plain = style.without_color + Style.from_meta(style.meta)  # `meta` has the actions of clicks
+    if style.bgcolor == selection:
+        return plain + Style(reverse=True)
     if style.color is None or style.color.is_default or style.reverse:
         return plain
     is_on_background = style.bgcolor is None or style.bgcolor.is_default

@@ -65,10 +65,9 @@ THEMES = (
 )
 
 
-def unify_variables(variables: Mapping[str, str], *, is_colorless: bool) -> dict[str, str]:
+def unify_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return a theme's variables with the same selection in every list, and scroll bars without a trough."""
-    style = "bold reverse" if is_colorless else "bold"
-    same = {"block-cursor-text-style": style, "block-cursor-blurred-text-style": style}
+    same = {"block-cursor-text-style": "bold", "block-cursor-blurred-text-style": "bold"}
     background, primary = Color.parse(variables["background"]), Color.parse(variables["primary"])
     surface = Color.parse(variables["surface"])
     if background.ansi is None and primary.ansi is None and surface.ansi is None:
