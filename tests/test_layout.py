@@ -48,6 +48,13 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_decisions_are_numbered_from_one_without_a_gap() -> None:
+    decisions = sorted((ROOT / "docs/adr").glob("*.md"))
+    numbers = [int(path.name[:4]) for path in decisions]
+    assert numbers == list(range(1, len(decisions) + 1))
+    assert [int(path.read_text().partition(".")[0].removeprefix("# ")) for path in decisions] == numbers
+
+
 def test_every_long_exploration_is_listed_in_contributing() -> None:
     marked = {path for path in project_files() if path.suffix == ".py" and "\n@pytest.mark.long\n" in path.read_text()}
     table = (ROOT / "CONTRIBUTING.md").read_text().partition("| exploration |")[2]

@@ -40,7 +40,6 @@ NAMES = [
     "progress",
     "env",
 ]
-ADDRESS = {"mode": "url", "url": f"https://example.com/{'x' * 300}", "message": "Log in"}
 waiting: dict[int, Any] = {}  # requests of a legacy call, by our id
 
 

@@ -41,6 +41,24 @@ from kedge.protocol.files import (
 )
 from kedge.protocol.lsp import LspEvent, LspServer, LspServers
 from kedge.protocol.mcp import McpEvent, McpServer, McpServers, McpTool
+from kedge.protocol.mcp_requests import (
+    McpLoggedOut,
+    McpLogin,
+    McpLoginAccepted,
+    McpLoginAnswerBody,
+    McpLoginQuery,
+    McpLoginState,
+    McpPrompt,
+    McpPromptArgument,
+    McpPromptBody,
+    McpPrompts,
+    McpPromptText,
+    McpResource,
+    McpResourceBody,
+    McpResourceContent,
+    McpResources,
+    McpTest,
+)
 from kedge.protocol.messages import (
     Delta,
     File,
@@ -61,10 +79,22 @@ from kedge.protocol.requests import (
     RequestResolution,
     Skip,
 )
-from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission, Usage, Waiting
+from kedge.protocol.runs import (
+    Attachment,
+    QueuedPrompt,
+    Receipt,
+    Run,
+    RunEnd,
+    RunOptions,
+    RunStatus,
+    Submission,
+    Usage,
+    Waiting,
+)
 from kedge.protocol.sessions import (
     Job,
     JobList,
+    JobOutput,
     ListedSession,
     Session,
     SessionChange,
@@ -114,6 +144,8 @@ JOB_JSON = (
     '{"id":"j1","command":"make","description":"build","session_id":"s1","run_id":"r1","state":"running",'
     '"exit_code":null,"started_at":1.5,"output_file":"/tmp/out"}'
 )
+ATTACHMENT = Attachment("a.txt", "text/plain", b"hi")
+ATTACHMENT_JSON = '{"file_name":"a.txt","mime_type":"text/plain","content":"aGk="}'
 SESSION = Session(id="s1", title="t", created_at=1.5, updated_at=2.5)
 SESSION_JSON = '{"id":"s1","title":"t","created_at":1.5,"updated_at":2.5}'
 USAGE_JSON = (
@@ -150,7 +182,7 @@ PROVIDER_JSON = f'{{"id":"p","title":"P","usable":true,"why":"P_API_KEY is set",
 EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     (ErrorBody("session_busy", "wait"), '{"code":"session_busy","message":"wait"}'),
     # runs
-    (Attachment("a.txt", "text/plain", b"hi"), '{"file_name":"a.txt","mime_type":"text/plain","content":"aGk="}'),
+    (ATTACHMENT, ATTACHMENT_JSON),
     (
         Submission(session_id="s1", prompt="hi", attachments=(Attachment("a", "text/plain", b""),)),
         (
@@ -525,6 +557,43 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     (
         LspEvent(name="ruff", root=".", state="failed", error="gone"),
         '{"name":"ruff","root":".","state":"failed","error":"gone"}',
+    ),
+    (
+        QueuedPrompt(RUN, [ATTACHMENT]),
+        f'{{"run":{RUN_JSON},"attachments":[{ATTACHMENT_JSON}]}}',
+    ),
+    (JobOutput(JOB, "done", 4), f'{{"job":{JOB_JSON},"text":"done","next":4}}'),
+    (McpLogin("https://example.com/login"), '{"url":"https://example.com/login"}'),
+    (McpLoginQuery(1.5), '{"wait":1.5}'),
+    (McpLoginState("waiting"), '{"state":"waiting"}'),
+    (McpLoginState("failed", "refused"), '{"state":"failed","error":"refused"}'),
+    (McpLoginAnswerBody("http://127.0.0.1:1/callback?code=x"), '{"url":"http://127.0.0.1:1/callback?code=x"}'),
+    (McpLoginAccepted(True), '{"accepted":true}'),
+    (McpLoggedOut(False), '{"removed":false}'),
+    (McpPromptArgument(name="who", required=True), '{"name":"who","required":true}'),
+    (
+        McpPrompt(server="git", name="greet", arguments=[McpPromptArgument(name="who")]),
+        '{"server":"git","name":"greet","arguments":[{"name":"who"}]}',
+    ),
+    (McpPrompts([McpPrompt(server="git", name="greet")]), '{"prompts":[{"server":"git","name":"greet"}]}'),
+    (McpPromptBody("greet", {"who": "you"}), '{"name":"greet","arguments":{"who":"you"}}'),
+    (McpPromptText("Hi."), '{"text":"Hi.","attachments":[]}'),
+    (
+        McpResource(server="git", uri="note://{day}", name="day", mime_type="text/plain", is_template=True),
+        '{"server":"git","uri":"note://{day}","name":"day","mime_type":"text/plain","is_template":true}',
+    ),
+    (McpResources([McpResource(server="git", uri="note://a")]), '{"resources":[{"server":"git","uri":"note://a"}]}'),
+    (McpResourceBody("note://a"), '{"uri":"note://a"}'),
+    (McpResourceContent([]), '{"attachments":[]}'),
+    (
+        McpTest(name="git", ok=False, error="gone", needs_login=True),
+        '{"name":"git","ok":false,"error":"gone","needs_login":true}',
+    ),
+    (
+        McpTest(
+            name="git", ok=True, version="1", connect_ms=3, list_ms=2, tools=[McpTool(name="mcp_git_log", tool="log")]
+        ),
+        '{"name":"git","ok":true,"version":"1","connect_ms":3,"list_ms":2,"tools":[{"name":"mcp_git_log","tool":"log"}]}',
     ),
     (SkillsChanged("w1"), '{"workspace_id":"w1"}'),
     (

@@ -150,6 +150,9 @@ def test_a_queued_prompt_is_read_with_its_attachments(client: Client, workspace:
     assert (found["run"]["prompt"], found["attachments"]) == ("say never", attached)
     assert client.get(f"{agent}/prompts/waiting").code == "not_queued"
     assert client.get(f"{agent}/prompts/none").status == 404
+    assert client.get(f"{agent}/prompts/move").status == 405
+    client.submit(workspace, session_id, "say never", run_id="move", attachments=attached)  # the name of a route
+    assert done(client.get(f"{agent}/prompts/move"))["attachments"] == attached
     done(client.post(f"{agent}/cancel"))
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -86,6 +87,9 @@ class ToolHarness:
         self.apply_plan: list[str] = []
         self.wrote = asyncio.Event()
         self.answer: Answer | None = None
+        self.is_attended = False
+        self.is_stopping = False
+        self.kept_state: bytes | None = None
         self.changed: list[tuple[Path, bytes | None, tuple[int, int] | None]] = []
         self.report = ""  # of a sub-agent
         self.search_key: str | None = None
@@ -119,6 +123,15 @@ class ToolHarness:
 
     async def run_command(self, line: str) -> str:
         return f"output of {line}"
+
+    async def ask(self, questions: list[dict[str, Any]]) -> Answer:
+        raise AssertionError("nobody is there to answer")
+
+    async def state(self) -> bytes | None:
+        return self.kept_state
+
+    async def keep_state(self, state: bytes | None) -> None:
+        self.kept_state = state
 
     async def delegate(self, prompt: str, title: str, agent: str = "") -> str:
         return f"{title}: {self.report}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 from kedge.config.schema import Config, SandboxConfig
 from kedge.engine.message_writer import ToolWriter
@@ -15,6 +16,7 @@ from kedge.engine.processes.registry import ProcessGroup
 from kedge.engine.turn import TurnContext
 from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
+from kedge.skills.library import Library
 from kedge.tools.builtin.bash import TOOL as BASH
 from kedge.tools.builtin.bash import BashParams
 from kedge.tools.port import RunAs
@@ -39,10 +41,15 @@ class TurnHands:
         self.sees_images = False
         self.max_result_chars = 256 * 1024
         self.approved_path = None
+        self.approved_paths: frozenset[Path] = frozenset()
+        self.library = Library()
         self.known_files: dict[str, str] = {}
         self.unviewed_files: set[str] = set()
         self.jobs = jobs.of(ctx.workspace_id)
         self.answer: Answer | None = None
+        self.is_attended = False
+        self.is_stopping = False
+        self.languages = None
         self.is_hidden = None
         self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
@@ -64,8 +71,20 @@ class TurnHands:
     async def add_cost(self, dollars: float) -> None:
         raise AssertionError("nothing here costs anything")
 
-    async def delegate(self, prompt: str, title: str) -> str:
-        raise NotImplementedError
+    async def run_command(self, line: str) -> str:
+        raise AssertionError("`bash` runs its command itself")
+
+    async def ask(self, questions: list[dict[str, Any]]) -> Answer:
+        raise AssertionError("`bash` asks no questions while it runs")
+
+    async def state(self) -> bytes | None:
+        return None
+
+    async def keep_state(self, state: bytes | None) -> None:
+        raise AssertionError("`bash` does not go on after a crash")
+
+    async def delegate(self, prompt: str, title: str, agent: str = "") -> str:
+        raise AssertionError("`bash` starts no sub-agents")
 
 
 class BashTurn:

@@ -118,7 +118,6 @@ class Symbol(_Payload, frozen=True):
     kind: int = 0
     detail: str | None = None
     range: Range | None = None
-    selection_range: Range | None = None
     children: list[Symbol] | None = None
     location: Place | None = None  # of a result of workspace/symbol, the range may be missing
     container_name: str | None = None

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from kedge.protocol.bounds import MAX_BODY_BYTES
-from kedge.protocol.errors import ErrorBody, Invalid, KedgeError, ShuttingDown
+from kedge.protocol.errors import ErrorBody, Invalid, KedgeError, NotFound, ShuttingDown
 from kedge.protocol.events import encode
 from kedge.server.errors import AgentProcess, BadRequest, BodyTooLarge, NotJson, headers_of, status_of
 from kedge.server.exchange import Exchange
@@ -61,13 +61,16 @@ class Application:
             return Response(ErrorBody("internal", "Internal error. The server's log has the details."), 500)
 
     async def _handle(self, exchange: Exchange) -> Response | StreamResponse:
-        route, path = self._router.find(exchange.method, exchange.path)
+        route, path, if_not_found = self._router.find(exchange.method, exchange.path)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.headers}
         if route.method != "GET" and exchange.connection.is_read_only:
             raise AgentProcess
         query = None if route.query is None else decode_query(route.query, exchange.query)
         body = await _decode_body(route, headers, exchange)
-        return await route.handler(Request(self._context, path, headers, query, body, exchange.wait_for_disconnect))
+        try:
+            return await route.handler(Request(self._context, path, headers, query, body, exchange.wait_for_disconnect))
+        except NotFound as error:
+            raise if_not_found or error from None
 
 
 def decode_query(query: type[T], query_string: bytes) -> T:

@@ -141,6 +141,13 @@ class Route(NamedTuple):
         return self.handler.__module__.rpartition(".")[2]
 
 
+class Found(NamedTuple):
+    route: Route
+    parameters: dict[str, str]
+    # A path can match two routes: `prompts/move` is also the prompt named "move". This is the error if there is none.
+    if_not_found: NotAllowed | None
+
+
 class Router:
     """Finds the route of a path. A segment in braces matches any segment that is not empty."""
 
@@ -155,21 +162,19 @@ class Router:
             else:
                 methods[route.method] = route
 
-    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """Return the route and the path's parameters; raise `NoRoute` or `NotAllowed`."""
+    def find(self, method: str, path: str) -> Found:
+        """Raise `NoRoute` or `NotAllowed`. Routes that come first in the table win."""
         given = path.split("/")
-        allowed: list[str] = []
+        not_allowed: NotAllowed | None = None
         for segments, methods in self._by_length.get(len(given), []):
             parameters = _match(segments, given)
             if parameters is None:
                 continue
             if route := methods.get("GET" if method == "HEAD" else method):
-                return route, parameters
-            # A path can match two routes: `prompts/list` is also the prompt named "list".
-            allowed = allowed or sorted([*methods, "HEAD"] if "GET" in methods else methods)
-        if allowed:
-            raise NotAllowed(method, allowed)
-        raise NoRoute(path)
+                return Found(route, parameters, not_allowed)
+            if not_allowed is None:
+                not_allowed = NotAllowed(method, sorted([*methods, "HEAD"] if "GET" in methods else methods))
+        raise not_allowed or NoRoute(path)
 
 
 def _match(segments: list[str], given: list[str]) -> dict[str, str] | None:

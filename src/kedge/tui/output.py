@@ -230,7 +230,6 @@ class FrameGate:
     """
 
     def __init__(self, app: App[Any], driver: TerminalDriver) -> None:
-        self.held_count = 0  # how often frames were held back
         self._app = app
         self._driver = driver
         self._batch: ExitStack | None = None  # while frames are held back
@@ -264,7 +263,6 @@ class FrameGate:
         if pace.wait_s() and self._batch is None:
             self._batch = ExitStack()
             self._batch.enter_context(self._app.batch_update())
-            self.held_count += 1
         if wait_s := pace.wait_s():  # again: `_wake` did nothing before the batch
             self._timer = self._loop.call_later(wait_s, self._check)
         elif self._batch is not None:
