@@ -16,12 +16,31 @@ CLAUDE_STATE = {
         },
         "files": {"command": "npx", "args": ["-y", "files", "/tmp"], "env": {"LEVEL": "debug", "API_KEY": "hunter2-x"}},
         "with-argument": {"command": "tool", "args": ["--api-key", "s3cret-value", "--token=abc123def"]},
+        "in-text": {
+            "command": "npx",
+            "args": [
+                "mcp-remote",
+                "https://r.example/mcp",
+                "--header",
+                "Authorization: Bearer plain9secret",
+                "--pw=pw1secret",
+            ],
+            "env": {"DB_PASS": "p4ss", "DSN": "mysql://me:dsn9secret@db/x", "AUTH_MODE": "true"},
+        },
+        "in-script": {"command": "sh", "args": ["-c", "TOKEN=script9secret exec server"]},
         "broken": {"command": 7},
     },
 }
 CLAUDE_SETTINGS = {
     "permissions": {
-        "allow": ["Bash(git log:*)", "Bash(npm run test:*)", "Edit(src/**)", "WebFetch(domain:docs.rs)", "Skill(x)"],
+        "allow": [
+            "Bash(git log:*)",
+            "Bash(npm run test:*)",
+            "Edit(src/**)",
+            "WebFetch(domain:docs.rs)",
+            "Skill(x)",
+            f"Bash(API_KEY={SECRET} run:*)",
+        ],
         "deny": ["Read(./.env)", "Read(//etc/shadow)", "Bash(git push *)", "mcp__github__delete_repo"],
         "ask": ["Bash(rm:*)"],
         "defaultMode": "acceptEdits",
@@ -30,7 +49,9 @@ CLAUDE_SETTINGS = {
         "PreToolUse": [
             {"matcher": "Bash", "hooks": [{"type": "command", "command": '"$HOME"/guard.sh ${X}', "timeout": 5}]},
             {"matcher": "Bash", "hooks": [{"type": "prompt", "prompt": "is it fine?"}]},
+            {"matcher": "Bash", "hooks": [{"type": "command", "command": "exit 2", "if": "Bash(git push *)"}]},
         ],
+        "Stop": [{"hooks": [{"type": "command", "command": f"curl -H 'Authorization: Bearer {SECRET}' https://x"}]}],
         "WorktreeCreate": [{"hooks": [{"type": "command", "command": "x"}]}],
     },
 }
@@ -46,7 +67,14 @@ bearer_token_env_var = "REMOTE_TOKEN"
 tool_timeout_sec = 30
 [mcp_servers.github]
 command = "other"
+[mcp_servers.few]
+command = "few"
+enabled_tools = ["search"]
+[agents.reviewer]
+description = "Reviews."
+config_file = "reviewer.toml"
 """
+CODEX_AGENT = 'name = "explorer"\ndescription = "Explores."\ndeveloper_instructions = "Only look."\n'
 OPENCODE = """{
   // JSONC, with a comma at the end
   "$schema": "https://opencode.ai/config.json",
@@ -58,7 +86,7 @@ OPENCODE = """{
   "command": { "hello": { "template": "Say hello to $ARGUMENTS", "description": "greets: people" } },
 }"""
 CRUSH = {
-    "mcp": {"jira": {"type": "stdio", "command": "jira-mcp", "env": {"JIRA_TOKEN": "$JIRA_TOKEN"}}},
+    "mcp": {"jira": {"type": "stdio", "command": "jira-mcp", "timeout": 120, "env": {"JIRA_TOKEN": "$JIRA_TOKEN"}}},
     "permissions": {"allowed_tools": ["view", "mcp_jira_get"]},
     "hooks": {"PreToolUse": [{"matcher": "^bash$", "command": "./guard", "timeout": 10}]},
 }
@@ -85,6 +113,9 @@ def write_all(home: Path, project: Path) -> None:
     write(home / ".codex" / "prompts" / "plan.md", "Plan $1.")
     write(home / ".codex" / "skills" / "deploy" / "SKILL.md", SKILL)
     write(home / ".codex" / "skills" / "deploy" / "scripts" / "run.sh", "echo run")
+    write(home / ".codex" / "skills" / ".system" / "own" / "SKILL.md", SKILL)
+    write(home / ".codex" / "agents" / "explorer.toml", CODEX_AGENT)
+    write(home / ".codex" / "reviewer.toml", 'developer_instructions = "Review it."')
     write(home / ".config" / "opencode" / "opencode.jsonc", OPENCODE)
     write(home / ".config" / "crush" / "crush.json", CRUSH)
     write(home / ".gemini" / "settings.json", GEMINI)

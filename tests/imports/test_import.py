@@ -21,7 +21,10 @@ from kedge.imports.items import remove_comments
 from kedge.imports.sources import convert_gemini_prompt
 from tests.imports.setups import SECRET, write, write_all
 
-SECRETS = (SECRET, "hunter2-x", "s3cret-value", "abc123def", "aaaabbbbccccdddd1111")
+SECRETS = (
+    *(SECRET, "hunter2-x", "s3cret-value", "abc123def", "aaaabbbbccccdddd1111"),
+    *("plain9secret", "pw1secret", "p4ss", "dsn9secret", "script9secret"),
+)
 
 
 class Home:
@@ -88,12 +91,17 @@ def test_everything_is_taken_over_once_and_nothing_of_theirs_changes(home: Home)
     assert (digest(ours, home.project), home.config.read_text()) == written
 
     config = home.load()
-    assert set(config.mcp) == {"github", "files", "with-argument", "docs", "remote", "search", "local", "jira", "maps"}
+    assert set(config.mcp) == {
+        *("github", "files", "with-argument", "in-text", "in-script"),
+        *("docs", "remote", "few", "search", "local", "jira", "maps"),
+    }
     assert config.mcp["local"].enabled is False
     assert config.mcp["search"].headers == {"X-Key": "${SEARCH_KEY}"}
     assert config.mcp["docs"].env == {"DOCS_TOKEN": "${DOCS_TOKEN}"}
     assert config.mcp["jira"].env == {"JIRA_TOKEN": "${JIRA_TOKEN}"}
-    assert config.mcp["remote"].timeout_s == 30
+    assert (config.mcp["remote"].timeout_s, config.mcp["jira"].timeout_s) == (30, 120)
+    assert config.mcp["few"].tools.allow == ("search",)
+    assert "mcp_jira_get" in config.permissions.allow
     assert config.permissions.mode == "auto-edit"
     allowed = {"bash(git log *)", "edit(src/**)", "fetch(domain:docs.rs)", "bash(ls *)", "view"}
     assert allowed <= {*config.permissions.allow}
@@ -108,6 +116,9 @@ def test_everything_is_taken_over_once_and_nothing_of_theirs_changes(home: Home)
     assert (ours / "commands" / "plan.md").read_text() == "Plan $1."
     assert "Fix $ARGUMENTS !`git diff`" in (ours / "commands" / "git" / "fix.md").read_text()
     assert "Say hello to $ARGUMENTS" in (ours / "commands" / "hello.md").read_text()
+    assert "Review it." in (ours / "agents" / "reviewer.md").read_text()
+    assert "Only look." in (ours / "agents" / "explorer.md").read_text()
+    assert not (ours / "skills" / "own").exists(), "it belongs to the agent itself"
     instructions = (ours / "AGENTS.md").read_text()
     assert "Be brief." in instructions
     assert "Use tabs." in instructions
@@ -122,6 +133,11 @@ def test_no_secret_is_copied_or_shown(home: Home) -> None:
         assert secret not in written
     values = tomllib.loads(written.partition("[permissions]")[0])["mcp"]
     assert values["github"]["headers"]["Authorization"] == "Bearer ${GITHUB_AUTHORIZATION}"
+    assert values["in-text"]["args"][-3:] == [
+        *("--header", "Authorization: Bearer ${IN_TEXT_AUTHORIZATION}", "--pw=${IN_TEXT_PW}"),
+    ]
+    assert values["in-text"]["env"]["DSN"] == "${DSN}"
+    assert values["in-text"]["env"]["AUTH_MODE"] == "true", "a switch is no secret"
     assert values["files"]["env"] == {"LEVEL": "debug", "API_KEY": "${API_KEY}"}
     assert "GITHUB_AUTHORIZATION" in home.run("--all").stdout + shown
 
@@ -216,6 +232,7 @@ def test_nothing_is_found_where_there_is_nothing(tmp_path: Path) -> None:
         ("WebFetch(domain:x.org)", "fetch(domain:x.org)"),
         ("mcp__github", "mcp_github_*"),
         ("mcp__github__get", "mcp_github_get"),
+        ("mcp_github_get", "mcp_github_get"),
         ("Nonsense(x)", None),
         ("", None),
     ],

@@ -5,26 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from kedge.config.change import SECRET_NAME
 from kedge.config.mcp import convert_entry
 from kedge.config.rules import BadRule, read_rule
 from kedge.config.schema import HooksConfig
 from kedge.config.schema_tree import find_node, find_problems
+from kedge.imports.items import table_of, texts_of
+from kedge.imports.secrets import hide_secrets
 from kedge.protocol.tool_input import correct_tool_name
 from kedge.protocol.tools import BUILT_IN_TOOLS
 
 EVENTS = tuple(field.encode_name for field in msgspec.structs.fields(HooksConfig))
-_REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*(?::-[^{}]*)?\}")
 _BARE_REFERENCE = re.compile(r"\$([A-Za-z_]\w*)|%([A-Za-z_]\w*)%|\{env:([A-Za-z_]\w*)\}")
-_SECRET_VALUE = re.compile(
-    r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|github_pat|glpat|xox[a-z]|AKIA|AIza|hf|npm|pypi|tvly|ctx7sk|eyJ)[-_A-Za-z0-9]{12,}"
-    r"|\b(?=[A-Za-z0-9_+/=-]*[0-9])(?=[A-Za-z0-9_+/=-]*[A-Za-z])[A-Za-z0-9_+/=-]{32,}"
-)
-_NAME = re.compile(r"[^A-Z0-9]+")
 
 
 class Server(NamedTuple):
@@ -34,80 +28,12 @@ class Server(NamedTuple):
 
 
 def convert_server(name: str, given: Mapping[str, Any]) -> Server:
-    """Convert an entry in the form of `.mcp.json`. Values that look secret become `${VARIABLE}`."""
-    prefix = _NAME.sub("_", name.upper()).strip("_")
-    variables: dict[str, None] = {}
-
-    def hide(variable: str, text: str) -> str:
-        variables[variable] = None
-        start = "Bearer " if text.startswith("Bearer ") else ""
-        return f"{start}${{{variable}}}"
-
-    entry: dict[str, Any] = _convert_references(dict(given))
-    for table, own in (("env", True), ("headers", False)):
-        if isinstance(entry.get(table), dict):
-            fields = cast("dict[str, Any]", entry[table])
-            entry[table] = {
-                key: hide(key if own else f"{prefix}_{_NAME.sub('_', key.upper())}", value)
-                if isinstance(value, str) and is_secret(key, value)
-                else value
-                for key, value in fields.items()
-            }
-    if isinstance(entry.get("args"), list):
-        entry["args"] = _hide_arguments(cast("list[Any]", entry["args"]), prefix, hide)
-    if isinstance(entry.get("url"), str):
-        entry["url"] = _hide_in_url(entry["url"], prefix, hide)
+    """Convert an entry in the form of `.mcp.json`, where `tools` may be as in `[mcp.NAME]`, without its secrets."""
+    entry, variables = hide_secrets(name, _convert_references(dict(given)))
     values, problem = convert_entry(name, entry)
-    return Server(values, list(variables), problem)
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether a value must not be copied: its name or its form says so, and it is no reference to a variable."""
-    plain = _REFERENCE.sub("", value).removeprefix("Bearer").strip()
-    if not plain:
-        return False
-    is_named = SECRET_NAME.search(name) is not None and len(plain) >= 6
-    return is_named or _SECRET_VALUE.search(plain) is not None
-
-
-def _hide_arguments(arguments: list[Any], prefix: str, hide: Any) -> list[Any]:
-    shown: list[Any] = []
-    option = ""  # whose value comes next
-    for each in arguments:
-        if not isinstance(each, str):
-            shown.append(each)
-            continue
-        name, equals, value = each.partition("=")
-        if equals and name.startswith("-") and is_secret(name, value):
-            shown.append(f"{name}={hide(f'{prefix}_{_variable(name)}', value)}")
-        elif option and not each.startswith("-") and is_secret(option, each):
-            shown.append(hide(f"{prefix}_{_variable(option)}", each))
-        elif _SECRET_VALUE.search(each) and "/" not in each and not _REFERENCE.search(each):
-            shown.append(hide(f"{prefix}_SECRET", each))
-        else:
-            shown.append(_hide_in_url(each, prefix, hide) if "://" in each else each)
-        option = name if each.startswith("-") and not equals else ""
-    return shown
-
-
-def _variable(option: str) -> str:
-    return _NAME.sub("_", option.upper()).strip("_")
-
-
-def _hide_in_url(url: str, prefix: str, hide: Any) -> str:
-    try:
-        parts = urlsplit(url)
-        query = parse_qsl(parts.query, keep_blank_values=True)
-    except ValueError:
-        return url
-    if "@" in parts.netloc and not _REFERENCE.search(parts.netloc):
-        parts = parts._replace(netloc=f"{hide(f'{prefix}_LOGIN', '')}@{parts.netloc.rpartition('@')[2]}")
-    if not any(is_secret(name, value) for name, value in query):
-        return urlunsplit(parts)
-    shown = {
-        name: hide(f"{prefix}_{_variable(name)}", value) if is_secret(name, value) else value for name, value in query
-    }
-    return urlunsplit(parts._replace(query=urlencode(shown, safe="${}")))
+    if tools := {key: texts for key in ("allow", "deny") if (texts := texts_of(table_of(given, "tools").get(key)))}:
+        values["tools"] = tools
+    return Server(values, variables, problem)
 
 
 def _convert_references(value: Any) -> Any:
@@ -132,7 +58,9 @@ def convert_rule(written: str) -> str | None:
     if found is None:
         return None
     name, pattern = found[1], (found[2] or "").strip()
-    if name.startswith("mcp__"):
+    if name.startswith("mcp_") and not name.startswith("mcp__"):  # as here
+        rule = name
+    elif name.startswith("mcp__"):
         rule = "mcp_" + re.sub(r"[^a-zA-Z0-9_*-]", "_", name.removeprefix("mcp__").replace("__", "_", 1))
         rule = rule if "__" in name.removeprefix("mcp__") or rule.endswith("*") else f"{rule}_*"
     else:
@@ -192,11 +120,15 @@ def _convert_hook(event: str, matcher: Any, entry: Any) -> tuple[dict[str, Any],
     fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
     if fields.get("type", "command") != "command" or not isinstance(fields.get("command"), str):
         return {}, "only hooks of the type command can be taken over"
+    if isinstance(fields.get("if"), str):
+        return {}, f"there is no condition like `if` here, and without it this hook would run too often: {fields['if']}"
     hook: dict[str, Any] = {"matcher": matcher} if isinstance(matcher, str) and matcher not in ("", "*") else {}
     hook["command"] = fields["command"]
     timeout = fields.get("timeout")
     if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0:
         hook["timeout_s"] = min(float(timeout), 600.0)
+    if fields.get("onFailure") == "block":
+        hook["on_failure"] = "block"
     for _, why in find_problems([hook], find_node(("hooks", event))):
         return {}, why
     return hook, None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 from kedge.config.toml_edit import format_value
 from kedge.imports.convert import convert_hooks, convert_rule, convert_server
 from kedge.imports.items import AGENTS, Agent, Item, Kind, Reader, Scope, table_of, texts_of
+from kedge.imports.secrets import has_secret
 
 _TEXTS: tuple[tuple[Kind, str], ...] = (("command", "commands"), ("agent", "agents"))
 
@@ -50,7 +51,11 @@ class _Finder:
             yield self.item("mcp", name, path, scope=scope, note=note, value=server.values)
 
     def rules(self, kind: Kind, written: list[str], path: Path, scope: Scope = "user") -> Iterator[Item]:
-        for each in dict.fromkeys(written):
+        for number, each in enumerate(dict.fromkeys(written), 1):
+            if has_secret(each):
+                why = "it has a secret in it"
+                yield self.item(kind, f"with-secret-{number}", path, scope=scope, state="left_out", note=why)
+                continue
             rule = convert_rule(each)
             if rule is None:
                 why = "there is no rule like it here"
@@ -62,6 +67,9 @@ class _Finder:
     def hooks(self, value: Any, path: Path, scope: Scope = "user") -> Iterator[Item]:
         found, left_out = convert_hooks(value)
         for number, (event, hook) in enumerate(found, 1):
+            if has_secret(hook["command"]):
+                left_out.append(f"{event}: its command has a secret in it; let it read a variable, and import again")
+                continue
             yield self.item("hook", f"{event}-{number}", path, scope=scope, note=hook["command"], value=(event, hook))
         for number, why in enumerate(dict.fromkeys(left_out), 1):
             yield self.item("hook", f"left-out-{number}", path, scope=scope, state="left_out", note=why)
@@ -91,7 +99,8 @@ class _Finder:
 
     def skills(self, directory: Path) -> Iterator[Item]:
         for path in self.reader.list_files(directory, "SKILL.md") if directory.is_dir() else ():
-            yield self.item("skill", path.parent.name, path, value=str(path.parent))
+            if not any(part.startswith(".") for part in path.relative_to(directory).parts):  # those of the agent itself
+                yield self.item("skill", path.parent.name, path, value=str(path.parent))
 
 
 def find_items(places: Places, agents: tuple[Agent, ...] = AGENTS) -> tuple[list[Item], Reader]:
@@ -169,9 +178,29 @@ def _find_codex(find: _Finder) -> Iterator[Item]:
     yield from find.markdown("command", directory / "prompts")
     yield from find.skills(directory / "skills")
     yield from find.used("skill", find.places.home / ".agents" / "skills", "SKILL.md")
-    if table_of(settings, "agents"):
-        note = "sub-agents of Codex are written in another way"
-        yield find.item("agent", "agents", path, state="left_out", note=note)
+    yield from _find_codex_agents(find, table_of(settings, "agents"), directory)
+
+
+def _find_codex_agents(find: _Finder, listed: Mapping[str, Any], directory: Path) -> Iterator[Item]:
+    """Sub-agents: TOML files in `agents`, and those that the settings name."""
+    files: dict[Path, tuple[str, Any]] = {}
+    for name, entry in listed.items():
+        if isinstance(file := table_of(entry).get("config_file"), str):
+            files[directory / Path(file).expanduser()] = name, table_of(entry).get("description")
+    agents = directory / "agents"
+    for path in find.reader.list_files(agents, "*.toml") if agents.is_dir() else ():
+        files.setdefault(path, (path.stem, None))
+    for path, (name, description) in files.items():
+        fields = find.reader.read_toml(path)
+        name = fields["name"] if isinstance(fields.get("name"), str) else name
+        head = {"description": fields.get("description", description), "model": fields.get("model")}
+        text = fields.get("developer_instructions")
+        if isinstance(text, str) and isinstance(head["description"], str) and "/" not in name:
+            texts = {key: value for key, value in head.items() if isinstance(value, str)}
+            yield find.item("agent", name, path, value=write_markdown(texts, text))
+        elif fields:
+            note = "it has no description or no developer_instructions"
+            yield find.item("agent", name, path, state="left_out", note=note)
 
 
 def _list_codex_servers(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,7 +222,12 @@ def _convert_codex_server(entry: Any) -> Any:
         converted["disabled"] = True
     if isinstance(timeout := fields.get("tool_timeout_sec"), int | float):
         converted["timeout"] = timeout * 1000
-    return converted
+    return _with_tools(converted, fields.get("enabled_tools"), fields.get("disabled_tools"))
+
+
+def _with_tools(server: dict[str, Any], allow: Any, deny: Any) -> dict[str, Any]:
+    """Return the server with the tools that are offered, as `[mcp.NAME]` has them."""
+    return {**server, "tools": {"allow": allow, "deny": deny}} if allow or deny else server
 
 
 def _find_opencode(find: _Finder) -> Iterator[Item]:
@@ -257,12 +291,22 @@ def _find_crush(find: _Finder) -> Iterator[Item]:
     files = [*_scoped(config / "crush.json", project / "crush.json"), *_scoped(None, project / ".crush.json")]
     for path, scope in files:
         settings = find.reader.read_json(path, project if scope == "workspace" else None)
-        yield from find.servers(settings.get("mcp"), path, scope)
+        servers = {name: _convert_crush_server(entry) for name, entry in table_of(settings, "mcp").items()}
+        yield from find.servers(servers, path, scope)
         yield from find.rules("allow", texts_of(table_of(settings, "permissions").get("allowed_tools")), path, scope)
         yield from find.hooks(settings.get("hooks"), path, scope)
     yield from find.instructions(config / "CRUSH.md")
     yield from find.markdown("command", config / "commands")
     yield from find.skills(config / "skills")
+
+
+def _convert_crush_server(entry: Any) -> Any:
+    if not isinstance(entry, dict):
+        return entry
+    fields = dict(cast("dict[str, Any]", entry))
+    if isinstance(timeout_s := fields.get("timeout"), int | float):
+        fields["timeout"] = timeout_s * 1000
+    return _with_tools(fields, fields.get("enabled_tools"), fields.get("disabled_tools"))
 
 
 def _find_gemini(find: _Finder) -> Iterator[Item]:
@@ -305,7 +349,7 @@ def _convert_gemini_server(entry: Any, extension: Path | None = None) -> Any:
     converted: dict[str, Any] = {name: fields[name] for name in names if name in fields}
     if "command" not in fields:
         converted |= {"url": fields.get("httpUrl", fields.get("url")), "type": "http" if "httpUrl" in fields else "sse"}
-    return converted
+    return _with_tools(converted, fields.get("includeTools"), fields.get("excludeTools"))
 
 
 def _replace_root(value: Any, root: Path) -> Any:

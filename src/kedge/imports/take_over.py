@@ -159,13 +159,16 @@ def _write(item: Item, path: Path) -> None:
 
 
 def _write_text(path: Path, text: str, *, is_new: bool) -> None:
+    """Write the whole file or nothing. Raises `FileExistsError` if a new one is there already."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if is_new:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-        return
     temporary = path.with_name(f".{path.name}.importing")
     temporary.write_text(text, encoding="utf-8")
+    if is_new:
+        try:
+            os.link(temporary, path)
+        finally:
+            temporary.unlink()
+        return
     temporary.chmod(stat.S_IMODE(path.stat().st_mode))
     temporary.replace(path.resolve())
 
