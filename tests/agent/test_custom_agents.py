@@ -70,7 +70,11 @@ async def test_an_agent_is_chosen_by_name_and_has_its_own_prompt(
     assert "Your last message is your whole answer" in child["messages"][0]["content"]
     tool = next(t["function"] for t in model_server.calls[0].body["tools"] if t["function"]["name"] == "agent")
     assert tool["parameters"]["properties"]["agent"]["enum"] == ["", "reviewer", "writer"]
-    assert "- reviewer: Does reviewer." in tool["description"]
+    assert "- reviewer: (only reads) Does reviewer." in tool["description"]
+    let_write(driver, "writer")
+    await driver.ask("once more")
+    tool = next(t["function"] for t in model_server.calls[-1].body["tools"] if t["function"]["name"] == "agent")
+    assert "- writer: (can change files) Does writer." in tool["description"]
 
 
 async def test_without_a_name_it_is_the_general_one_that_only_reads(

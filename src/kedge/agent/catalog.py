@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,9 +33,20 @@ def list_skills(library: Library) -> tuple[Entry, ...]:
     return tuple(Entry(each.name, each.description) for each in library.skills.values() if each.is_for_model)
 
 
-def list_agents(library: Library) -> tuple[Entry, ...]:
-    agents = list(library.agents.values())[:MAX_AGENTS]
-    return tuple(Entry(each.name, _cut(each.description, MAX_AGENT_DESCRIPTION_CHARS)) for each in agents)
+def list_agents(library: Library, writers: Collection[str]) -> tuple[Entry, ...]:
+    """Return the agents, each with whether it can change files: the model must know to whom it can give edits."""
+    if not library.agents:
+        return ()
+    from kedge.skills.tool_names import can_write
+
+    return tuple(
+        Entry(
+            each.name,
+            f"({'can change files' if can_write(each, writers) else 'only reads'})"
+            f" {_cut(each.description, MAX_AGENT_DESCRIPTION_CHARS)}",
+        )
+        for each in list(library.agents.values())[:MAX_AGENTS]
+    )
 
 
 def max_catalog_chars(info: ModelInfo) -> int:

@@ -436,7 +436,9 @@ class _Turn:
             permissions=permissions,
             max_bytes=scope.max_result_chars,
             skills=list_skills(scope.library) if any(tool.name == "skill" for tool in tools) else (),
-            agents=list_agents(scope.library) if any(tool.name == "agent" for tool in tools) else (),
+            agents=list_agents(scope.library, scope.config.agent.writers)
+            if any(tool.name == "agent" for tool in tools)
+            else (),
         )
         if is_new and tools and await self._deps.languages.find_installed(ctx.directory):
             current = msgspec.structs.replace(current, languages=True)

@@ -93,6 +93,11 @@ def _write_rule(name: str, pattern: str) -> str:
             return ""
 
 
+def can_write(agent: AgentDefinition, writers: Collection[str]) -> bool:
+    """Return whether the agent has tools that change something."""
+    return is_writer(agent, writers) and wants_to_write(agent)
+
+
 def is_writer(agent: AgentDefinition, writers: Collection[str]) -> bool:
     """Return whether the configuration lets the agent change things."""
     return "*" in writers or agent.name in writers
