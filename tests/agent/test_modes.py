@@ -110,6 +110,20 @@ class TestSwitching:
         assert await refusals(driver, session) == ["mode", "mode"]
         assert not list(workspace.iterdir())
 
+    async def test_the_answer_of_a_mode_that_the_run_no_longer_has_allows_nothing(
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, workspace: Path
+    ) -> None:
+        model_server.on(rounds([call("bash", command="touch a")]))
+        session = await kedge.session()
+        run_id = await send(kedge, "touch", session)
+        request = await kedge.asked()
+        # As after a crash right behind the answer: the mode has been switched back since.
+        given = Answer(action="allow", by="mode")
+        await kedge.store.answer(kedge.workspace_id, "permission", request.id, given)
+        assert (await kedge.end(run_id)).text == "done"
+        assert await refusals(driver, session) == ["mode"]
+        assert not list(workspace.iterdir())
+
     async def test_a_request_about_which_the_new_mode_asks_too_stays_open(
         self, driver: Driver, kedge: Kedge, model_server: ModelServer, workspace: Path
     ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from kedge.client import AsyncClient, Client
 from kedge.client.errors import NotUnderstood, Refused, Unreachable
 from kedge.protocol.events import CaughtUp, Event
+from kedge.protocol.requests import AnswerReceipt, PermissionRequest
 from kedge.protocol.runs import Receipt, RunEnd
 from tests.server.process import Place, Server
 
@@ -84,6 +85,44 @@ def test_sessions_are_listed_with_the_newest_first_and_searched(client: Client) 
     assert [session["title"] for session in client.sessions(limit=1)] == ["new"]
 
 
+def test_the_queue_is_arranged_and_the_mode_of_the_turn_is_switched(client: Client) -> None:
+    session_id = client.create_session()["id"]
+    for name, prompt in (("host", "hang"), ("a", "say a"), ("b", "say b"), ("c", "say c")):
+        client.submit(prompt, session_id=session_id, run_id=name)
+    client.promote("a", session_id=session_id)
+    assert client.switch_mode("host", "plan")["mode"] == "plan"
+    assert [run["run_id"] for run in client.move("c", session_id=session_id, before="b")] == ["a", "c", "b"]
+    assert [(run["run_id"], run.get("mode")) for run in client.queue(session_id)][:2] == [("a", "plan"), ("c", None)]
+    assert client.promote("b", session_id=session_id, on_busy="interrupt")["on_busy"] == "interrupt"
+    assert client.run("hang", session_id=session_id, run_id="host").wait()["cancelled"] is True
+    assert client.run("say c", session_id=session_id, run_id="c").wait()["text"] == "c"
+    with pytest.raises(Refused) as caught:
+        client.move("a", session_id=session_id)
+    assert caught.value.code == "not_queued"
+
+
+def test_a_session_is_undone_and_redone(client: Client) -> None:
+    session_id = client.create_session()["id"]
+    client.run("say one", session_id=session_id).wait()
+    assert client.undo(session_id, dry_run=True)["files"] == []
+    (prompt, _) = client.messages(session_id)
+    client.undo(session_id, prompt["id"], restore="conversation")
+    assert list(client.messages(session_id)) == []
+    client.redo(session_id)
+    assert len(list(client.messages(session_id))) == 2
+
+
+def test_what_was_allowed_for_a_session_is_revoked(client: Client) -> None:
+    session_id = client.create_session()["id"]
+    client.submit("ask", session_id=session_id, run_id="r")
+    request = next(event for event in client.events(after=0) if event["type"] == "permission_request")
+    asked = request["payload"]["payload"]["id"]
+    assert client.call("POST", "/permissions/grant", {"id": asked, "action": "allow_session"})["resolved"]
+    assert [grant["id"] for grant in client.grants(session_id)] == [asked]
+    client.revoke(asked, session_id=session_id)
+    assert client.grants(session_id) == []
+
+
 def test_a_refusal_has_the_code_of_the_contract(client: Client) -> None:
     with pytest.raises(Refused) as caught:
         client.submit("say x", session_id="nowhere")
@@ -133,6 +172,30 @@ async def test_async_events_are_structs_in_the_order_of_the_log(aclient: AsyncCl
         await events.aclose()
         assert seqs == list(range(1, len(seqs) + 1))
         assert len(await aclient.sessions(limit=1)) == 1
+
+
+async def test_async_the_queue_grants_and_undos_are_structs(aclient: AsyncClient) -> None:
+    session_id = (await aclient.create_session()).id
+    for name, prompt in (("host", "ask; hang"), ("a", "say a"), ("b", "say b")):
+        await aclient.submit(prompt, session_id=session_id, run_id=name)
+    assert (await aclient.switch_mode("host", "plan")).mode == "plan"
+    assert [run.run_id for run in await aclient.move("a", session_id=session_id)] == ["b", "a"]
+    async for event in aclient.events(after=0):
+        if isinstance(event.payload, PermissionRequest):
+            grant = {"id": event.payload.id, "action": "allow_session"}
+            assert (await aclient.call("POST", "/permissions/grant", grant, type=AnswerReceipt)).resolved
+            break
+    (granted,) = await aclient.grants(session_id)
+    await aclient.revoke(granted.id, session_id=session_id)
+    assert await aclient.grants(session_id) == []
+    promoted = await aclient.promote("a", session_id=session_id, on_busy="interrupt")
+    assert promoted.on_busy == "interrupt"
+    for name in ("host", "a", "b"):
+        await (await aclient.run("say " + name, session_id=session_id, run_id=name + "2")).wait()
+    assert await aclient.queue(session_id) == []
+    rewound = await aclient.undo(session_id, restore="conversation")
+    assert rewound.id == session_id
+    assert (await aclient.redo(session_id, dry_run=True)).id == session_id
 
 
 async def test_async_a_refusal_has_the_code_of_the_contract(aclient: AsyncClient) -> None:

@@ -83,6 +83,15 @@ def test_attach_alone_takes_the_newest_run(kedge: Kedge) -> None:
     assert kedge("attach", "-q").err == ""
 
 
+def test_the_mode_that_was_chosen_for_a_run_is_shown(kedge: Kedge) -> None:
+    kedge.run("-q", "--run-id", "plain", "say plain")
+    kedge.run("-q", "--run-id", "planned", "--mode", "plan", "say planned")
+    assert re.search(r"^Mode +plan$", kedge("runs", "show", "planned").out, re.MULTILINE)
+    assert "plan" in kedge("attach", "planned").err.replace("planned", "")
+    assert "plan" in kedge("attach").err.replace("planned", "")
+    assert "plan" not in kedge("attach", "plain").err
+
+
 def test_the_session_in_the_last_line_can_be_continued(kedge: Kedge) -> None:
     done = kedge.run("say one")
     session_id = done.err.split()[-1]

@@ -113,6 +113,19 @@ def test_limits_may_be_narrowed_by_anybody(home: Home) -> None:
     assert (home.load().config.agent.max_cost_day, home.load().config.agent.max_cost_session) == (2.0, 1.0)
 
 
+def test_a_repository_cannot_fulfill_the_conditions_of_mode_auto(home: Home) -> None:
+    home.write(home.user, "permissions.mode = 'auto'\n")
+    home.write(home.inner, "agent.max_cost = 1000.0\nsandbox.mode = 'landlock'\n")
+    loaded = home.load()
+    assert (loaded.config.agent.max_cost, loaded.config.sandbox.mode) == (None, "off")
+    assert [ignored.key for ignored in loaded.ignored] == ["agent.max_cost", "sandbox.mode"]
+    home.write(home.inner, "sandbox.mode = 'auto'\n")
+    assert home.load().config.sandbox.mode == "auto"
+    home.trust(home.workspace)
+    home.write(home.inner, "agent.max_cost = 1.0\n")
+    assert home.load().config.agent.max_cost == 1.0
+
+
 def test_a_repository_may_undo_what_its_own_outer_file_narrowed(home: Home) -> None:
     home.write(home.outer, "permissions.mode = 'plan'\n")
     home.write(home.inner, "permissions.mode = 'ask'\n")

@@ -231,6 +231,16 @@ def test_a_permission_is_asked_once_and_the_first_answer_wins(client: Client, wo
     assert client.post(f"{workspace}/questions/answer", {"id": request, "answers": []}).code == "request_not_found"
 
 
+@pytest.mark.parametrize("name", ["mode", "run", "server"])
+def test_a_client_cannot_take_the_name_of_an_answer_without_a_person(
+    client: Client, workspace: str, session_id: str, name: str
+) -> None:
+    request = waiting_run(client, workspace, session_id)
+    body = {"id": request, "action": "deny"}
+    answer = done(client.post(f"{workspace}/permissions/grant", body, Kedge_Client=name))
+    assert answer == {"resolved": True, "by": "unknown", "action": "deny"}
+
+
 @pytest.mark.parametrize(("how", "body"), [("answer", {"answers": [["blue", 1, None]]}), ("cancel", {})])
 def test_a_question_is_answered_or_cancelled(
     client: Client, workspace: str, session_id: str, how: str, body: dict[str, Any]

@@ -35,7 +35,7 @@ from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
 from kedge.protocol.messages import ToolCall, ToolResult
-from kedge.protocol.requests import Answer
+from kedge.protocol.requests import BY_MODE, BY_RUN, Answer
 from kedge.protocol.text_safety import visible_line
 from kedge.protocol.tool_input import correct_params, parse_tool_input
 from kedge.tools.builtin import bash
@@ -71,9 +71,6 @@ _NO_SANDBOX = (
     "Refused: the sandbox that is configured for commands is unavailable here ({why}), and nobody can approve running"
     " without it. Do without this command."
 )
-
-
-BY_MODE = "mode"  # who answered a permission request that a switch of the mode resolved
 
 
 class Denied(Exception):
@@ -441,16 +438,18 @@ class ToolRunner:
             params=clean(asked.params(access.params)),
             path=clean(access.subject) if access.kind in ("read", "write") else None,
         )
-        if answer.by == BY_MODE and not isinstance(decision := await self._judge_access(tool, access), Ask):
-            return decision
+        if answer.by == BY_MODE:
+            decision = await self._judge_access(tool, access)
+            if not isinstance(decision, Ask):
+                return decision
+            # The run had that mode for a moment, perhaps before a crash: nobody has allowed what it would ask now.
+            return deny("Refused: the mode of this run did not allow it. Call it again if you still need it.", "mode")
         if answer.action in ("allow", "allow_session", "allow_always"):
             # A turn keeps the configuration that it began with, so a rule that was just written is granted, too.
             remembered = {"allow_session": asked.rules, "allow_always": asked.always_rules}
             self._judge.grant(remembered.get(answer.action, ()))
             return self._allow_asked(asked)
-        if answer.by == BY_MODE:  # of a mode that the run had for a moment
-            return deny("Refused: the mode of this run did not allow it. Call it again if you still need it.", "mode")
-        if answer.by == "run":
+        if answer.by == BY_RUN:
             return deny(clean(explain_refusal(asked)), "unattended", allow_rules=list(asked.rules))
         return deny_for_person(access.description, answer)
 

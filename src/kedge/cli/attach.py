@@ -46,8 +46,7 @@ def _attach(options: Options) -> int:
         with connect(options, name="kedge attach", waiter=console, write_error=console.write_error) as client:
             run = _choose_run(client, options.words)
             run_id = run["run_id"]
-            if not options.words and not options.has("quiet"):
-                title = f"Run {run_id}: {one_line(run['prompt'], 100)}"
+            if not options.has("quiet") and (title := _make_title(run, is_named=bool(options.words))):
                 console.write_error(f"{note_line(title)}\n")
             follower = AttachedFollower(client, run)
             view = follower.tracker.view
@@ -69,6 +68,14 @@ def _attach(options: Options) -> int:
     if (line := explain_end(view.end, view.requests.denied, command="kedge run ")) is not None:
         print(note_line(one_line(line, 2000)), file=sys.stderr)
     return code
+
+
+def _make_title(run: dict[str, Any], *, is_named: bool) -> str:
+    """Return what is told of a run before its answer: its prompt, unless it was named, and the mode chosen for it."""
+    mode = f"mode {run['mode']}" if run.get("mode") else ""
+    if is_named:
+        return mode and f"Run {run['run_id']}: {mode}"
+    return f"Run {run['run_id']}{mode and f' ({mode})'}: {one_line(run['prompt'], 100)}"
 
 
 def _choose_run(client: Client, words: list[str]) -> dict[str, Any]:

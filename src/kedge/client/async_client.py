@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import msgspec
 
@@ -19,11 +19,12 @@ from kedge.client.run_follower import PAGE, RunTracker, messages_target
 from kedge.client.run_output import AnswerText, LiveOutput
 from kedge.client.sync_client import RECENT, Client
 from kedge.http.http1 import build_query, escape
-from kedge.protocol.api import Offered
+from kedge.protocol.api import Deleted, Offered, Queue, SessionGrant, SessionGrants
 from kedge.protocol.environment import HEADER, encode_environment
 from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES, Envelope, Event, decode_envelope, to_event
+from kedge.protocol.files import Restore, Rewound
 from kedge.protocol.messages import Message
-from kedge.protocol.runs import Receipt, Run, RunEnd
+from kedge.protocol.runs import Mode, Receipt, Run, RunEnd
 from kedge.protocol.sessions import Session, Workspace
 
 if TYPE_CHECKING:
@@ -160,6 +161,54 @@ class AsyncClient:
             raise ValueError("pass run_id or session_id")
         target = f"/agent/sessions/{escape(session_id)}/cancel"
         return (await self.call("POST", target, type=dict[str, list[str]]))["cancelled"]
+
+    async def switch_mode(self, run_id: str, mode: Mode) -> Run:
+        """Switch the mode of an open run and of all that share its turn, from the next call of a tool on."""
+        return await self.call("POST", f"/runs/{escape(run_id)}/mode", {"mode": mode}, type=Run)
+
+    async def queue(self, session_id: str) -> list[Run]:
+        """List the queued prompts of a session; the first one starts next (P5)."""
+        return (await self.call("GET", f"/agent/sessions/{escape(session_id)}/prompts/list", type=Queue)).prompts
+
+    async def move(self, run_id: str, *, session_id: str, before: str | None = None) -> list[Run]:
+        """Move a queued prompt in front of another one, or to the end; returns the queue."""
+        target, body = f"/agent/sessions/{escape(session_id)}/prompts/move", {"run_id": run_id, "before": before}
+        return (await self.call("POST", target, body, type=Queue)).prompts
+
+    async def promote(
+        self, run_id: str, *, session_id: str, on_busy: Literal["steer", "interrupt"] = "steer"
+    ) -> Run:
+        """Send a queued prompt into the running turn, or have it interrupt that turn. Raises `InDoubt`."""
+        target, body = f"/agent/sessions/{escape(session_id)}/prompts/promote", {"run_id": run_id, "on_busy": on_busy}
+        return await self.call_once("POST", target, body, type=Run)
+
+    async def undo(
+        self,
+        session_id: str,
+        message_id: str | None = None,
+        *,
+        restore: Restore = "both",
+        include_unsure: bool = False,
+        dry_run: bool = False,
+    ) -> Rewound:
+        """Restore files and conversation, or one of them, to before a message. Raises `InDoubt`."""
+        body: dict[str, object] = {"restore": restore, "include_unsure": include_unsure, "dry_run": dry_run}
+        body |= {} if message_id is None else {"message_id": message_id}
+        return await self.call_once("POST", f"/sessions/{escape(session_id)}/undo", body, type=Rewound)
+
+    async def redo(self, session_id: str, *, dry_run: bool = False) -> Rewound:
+        """Revert the last undo of a session. Raises `InDoubt`."""
+        target = f"/sessions/{escape(session_id)}/redo"
+        return await self.call_once("POST", target, {"dry_run": dry_run}, type=Rewound)
+
+    async def grants(self, session_id: str) -> list[SessionGrant]:
+        """List what was allowed for the rest of a session."""
+        return (await self.call("GET", f"/sessions/{escape(session_id)}/grants", type=SessionGrants)).grants
+
+    async def revoke(self, grant_id: str, *, session_id: str) -> None:
+        """Revoke what was allowed for a session, from its next run on. Raises `InDoubt`."""
+        target = f"/sessions/{escape(session_id)}/grants/{escape(grant_id)}"
+        await self.call_once("DELETE", target, type=Deleted)
 
 
 def convert_answer(answer: object, type: type[T]) -> T:

@@ -145,6 +145,53 @@ class Client:
             raise ValueError("pass run_id or session_id")
         return self.call("POST", f"/agent/sessions/{escape(session_id)}/cancel")["cancelled"]
 
+    def switch_mode(self, run_id: str, mode: str) -> dict[str, Any]:
+        """Switch the mode of an open run and of all that share its turn, from the next call of a tool on."""
+        return self.call("POST", f"/runs/{escape(run_id)}/mode", {"mode": mode})
+
+    def queue(self, session_id: str) -> list[dict[str, Any]]:
+        """List the queued prompts of a session; the first one starts next (P5)."""
+        return self.call("GET", f"/agent/sessions/{escape(session_id)}/prompts/list")["prompts"]
+
+    def move(self, run_id: str, *, session_id: str, before: str | None = None) -> list[dict[str, Any]]:
+        """Move a queued prompt in front of another one, or to the end; returns the queue."""
+        body = {"run_id": run_id, "before": before}
+        return self.call("POST", f"/agent/sessions/{escape(session_id)}/prompts/move", body)["prompts"]
+
+    def promote(self, run_id: str, *, session_id: str, on_busy: str = "steer") -> dict[str, Any]:
+        """Send a queued prompt into the running turn, or have it interrupt that turn (`on_busy="interrupt"`).
+
+        Raises `InDoubt`.
+        """
+        body = {"run_id": run_id, "on_busy": on_busy}
+        return self.call_once("POST", f"/agent/sessions/{escape(session_id)}/prompts/promote", body)
+
+    def undo(
+        self,
+        session_id: str,
+        message_id: str | None = None,
+        *,
+        restore: str = "both",
+        include_unsure: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Restore files and conversation, or one of them, to before a message. Raises `InDoubt`."""
+        body = {"restore": restore, "include_unsure": include_unsure, "dry_run": dry_run}
+        body |= {} if message_id is None else {"message_id": message_id}
+        return self.call_once("POST", f"/sessions/{escape(session_id)}/undo", body)
+
+    def redo(self, session_id: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Revert the last undo of a session. Raises `InDoubt`."""
+        return self.call_once("POST", f"/sessions/{escape(session_id)}/redo", {"dry_run": dry_run})
+
+    def grants(self, session_id: str) -> list[dict[str, Any]]:
+        """List what was allowed for the rest of a session."""
+        return self.call("GET", f"/sessions/{escape(session_id)}/grants")["grants"]
+
+    def revoke(self, grant_id: str, *, session_id: str) -> None:
+        """Revoke what was allowed for a session, from its next run on. Raises `InDoubt`."""
+        self.call_once("DELETE", f"/sessions/{escape(session_id)}/grants/{escape(grant_id)}")
+
 
 class FollowedRun:
     """Iterate to get the run's text as it is written; then `outcome` is the payload of its `run_complete`."""

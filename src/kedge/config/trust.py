@@ -68,9 +68,10 @@ def _why_wider(key: Key, value: Any, users: Config) -> str | None:
             is_wider = value != "ask" and users.permissions.unapproved == "ask"
             return f"asks less often, which {NOT_TRUSTED}" if is_wider else None
         case ("sandbox", "mode"):
-            # A repository may turn a sandbox on, but not choose another one.
-            is_other = users.sandbox.mode not in ("off", value)
-            return f"is already set by you, and changing it {NOT_TRUSTED}" if is_other else None
+            # A repository may turn a sandbox on, but not choose which: mode auto takes the best one.
+            if users.sandbox.mode == "off":
+                return None if value in ("off", "auto") else f"chooses the kind of sandbox, which {NOT_TRUSTED}"
+            return f"is already set by you, and changing it {NOT_TRUSTED}" if value != users.sandbox.mode else None
         case ("sandbox", "network"):
             return f"is off, and turning it on {NOT_TRUSTED}" if value and not users.sandbox.network else None
         case ("sandbox", "unix_sockets"):
@@ -80,6 +81,9 @@ def _why_wider(key: Key, value: Any, users: Config) -> str | None:
         case ("agent", "max_steps"):
             is_wider = value > users.agent.max_steps
             return f"is more than {users.agent.max_steps}, which {NOT_TRUSTED}" if is_wider else None
+        case ("agent", "max_cost") if users.agent.max_cost is None:
+            # Mode auto relies on a limit that the user has chosen.
+            return f"has no limit of yours that it would lower, and setting one {NOT_TRUSTED}"
         case ("agent", "max_cost" | "max_cost_session" | "max_cost_day" as name):
             most: float | None = getattr(users.agent, name)
             return f"is more than {most:g}, which {NOT_TRUSTED}" if most is not None and value > most else None

@@ -28,7 +28,7 @@ from kedge.feed.feeds import Feeds
 from kedge.protocol.events import AgentEvent, AgentEventType
 from kedge.protocol.files import FileStatus, SessionFile
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, replace_surrogates
-from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
+from kedge.protocol.requests import BY_RUN, Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Effort, Mode, Run, RunEnd, RunOptions, Submission, Usage, Waiting
 from kedge.protocol.sessions import SessionDetails
 from kedge.store.errors import ClaimLost
@@ -134,7 +134,7 @@ class TurnContext:
         `decide` is called when the mode of the run may have changed: an answer of it resolves the request.
         """
         if self.run.permissions == "allow":
-            return Answer(action="allow", by="run")
+            return Answer(action="allow", by=BY_RUN)
         request = PermissionRequest(
             id="",
             session_id="",
@@ -148,7 +148,7 @@ class TurnContext:
         )
         if self.run.permissions == "deny":
             self._turn_writer.check_claim()
-            denial = Answer(action="deny", by="run")
+            denial = Answer(action="deny", by=BY_RUN)
             _, answer = await retry_store(
                 lambda: self._store.ask(self._claim, "permission", message_id, request, denial)
             )
@@ -188,7 +188,7 @@ class TurnContext:
 
     async def ask_question(self, message_id: str, call_id: str, questions: list[dict[str, Any]]) -> Answer:
         if self.run.permissions == "deny":
-            return Answer(action="cancel", by="run")
+            return Answer(action="cancel", by=BY_RUN)
         request = QuestionRequest(id="", session_id="", run_id="", tool_call_id=call_id, questions=questions)
         return await self._ask("question", message_id, request)
 

@@ -9,6 +9,12 @@ import msgspec
 RequestKind = Literal["permission", "question"]
 PermissionAction = Literal["allow", "allow_session", "allow_always", "deny"]
 
+# Who answers a request without a person: no client may take one of these names.
+BY_MODE = "mode"  # the mode of the run was switched
+BY_RUN = "run"  # the permissions of the run
+BY_SERVER = "server"  # the run ended first
+RESERVED_NAMES = frozenset({BY_MODE, BY_RUN, BY_SERVER})
+
 
 class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str

@@ -19,6 +19,7 @@ from kedge.engine.turn import Turn
 from kedge.engine.workspace_host import WorkspaceHost
 from kedge.protocol.api import Offered, SessionContext
 from kedge.protocol.errors import ShuttingDown
+from kedge.protocol.requests import RESERVED_NAMES
 from kedge.protocol.runs import Mode, RunKind, RunOptions
 from kedge.server.errors import NoRoute, NotAllowed
 from kedge.server.metrics import Metrics
@@ -97,7 +98,8 @@ class Request:
     @property
     def client(self) -> str:
         """The name that the client gave itself, as stored with the answers to permission requests and questions."""
-        return self.headers.get("kedge-client", "")[:100] or "unknown"
+        name = self.headers.get("kedge-client", "")[:100]
+        return "unknown" if name in RESERVED_NAMES else name or "unknown"
 
     async def run_while_connected(self, work: Coroutine[Any, Any, S]) -> S:
         """Return the result of `work`. Raise `ShuttingDown` when the client disconnects or the server stops first."""

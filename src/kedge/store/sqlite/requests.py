@@ -10,6 +10,7 @@ import msgspec
 from kedge.protocol.errors import Invalid, NotFound
 from kedge.protocol.events import LogType, encode
 from kedge.protocol.requests import (
+    BY_SERVER,
     Answer,
     AnswerReceipt,
     PermissionRequest,
@@ -112,7 +113,7 @@ def resolve_open(tx: Transaction, workspace_id: str, run_id: str, call: tuple[st
         " AND (?3 IS NULL OR (message_id = ?3 AND tool_call_id = ?4)) ORDER BY seq",
         *(workspace_id, run_id, *(call or (None, None))),
     ):
-        _resolve(tx, row, Answer(action="cancel", by="server"))
+        _resolve(tx, row, Answer(action="cancel", by=BY_SERVER))
 
 
 def pending_requests(db: sqlite3.Connection, workspace_id: str, kind: RequestKind | None = None) -> list[Request]:
