@@ -175,9 +175,7 @@ class AsyncClient:
         target, body = f"/agent/sessions/{escape(session_id)}/prompts/move", {"run_id": run_id, "before": before}
         return (await self.call("POST", target, body, type=Queue)).prompts
 
-    async def promote(
-        self, run_id: str, *, session_id: str, on_busy: Literal["steer", "interrupt"] = "steer"
-    ) -> Run:
+    async def promote(self, run_id: str, *, session_id: str, on_busy: Literal["steer", "interrupt"] = "steer") -> Run:
         """Send a queued prompt into the running turn, or have it interrupt that turn. Raises `InDoubt`."""
         target, body = f"/agent/sessions/{escape(session_id)}/prompts/promote", {"run_id": run_id, "on_busy": on_busy}
         return await self.call_once("POST", target, body, type=Run)
