@@ -62,7 +62,7 @@ def plan_edits(
     `known_texts`: the texts that the server was sent, which must still be those on disk.
     """
     planned: list[FileEdit] = []
-    for uri, edits in collect_edits(edit).items():
+    for uri, edits in sorted(collect_edits(edit).items()):
         given = uri_to_path(uri)
         if given is None:
             raise ToolError(f"The language server wants to change {one_line(uri)}, which is no file.")

@@ -184,6 +184,7 @@ class KedgeApp(App[int]):
         self.settings = Settings.read(await self.api.config())
         self.chat.commands.set_custom(await self.api.user_commands())
         self.run_worker(self.chat.mcp.start(), group="mcp")
+        self.run_worker(self.chat.lsp.read(), group="lsp")
         self.set_keymap(dict(self.settings.keys))
         if not self.chat.is_mode_chosen:
             self.chat.mode = self.settings.mode

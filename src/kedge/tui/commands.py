@@ -91,6 +91,7 @@ class Commands:
             Command("queue", "Edit, move, send or remove queued prompts", self._queue, key="queue"),
             Command("jobs", "Background jobs and their output", self._jobs),
             Command("mcp", "MCP servers: state, tools, connect again, log in", self._mcp),
+            Command("lsp", "Language servers: state, errors, start again", self._lsp),
             Command("copy", "Copy the last answer", self._copy, key="copy_answer"),
             Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
             Command("theme", "Choose a color theme", self._theme, "[NAME]"),
@@ -393,6 +394,9 @@ class Commands:
 
     def _mcp(self, _: str) -> None:
         self._screen.mcp.open_dialog()
+
+    def _lsp(self, _: str) -> None:
+        self._screen.lsp.open_dialog()
 
     def _copy(self, _: str) -> None:
         session = self._screen.session

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.style import Style
 from textual.widgets import Static
 
+from kedge.protocol.lsp import LspEvent
 from kedge.protocol.runs import Mode, Run
 from kedge.tui import formats
 from kedge.tui.state.session import SessionState
@@ -165,6 +166,7 @@ class Elsewhere(NamedTuple):
     asking: Sequence[str] = ()  # titles of other sessions that wait for the user
     answer_key: str = ""
     mcp: str = ""  # how many MCP servers are ready
+    language_servers: Sequence[LspEvent] = ()
 
 
 MAX_TITLE_CELLS = 24
@@ -258,6 +260,7 @@ def _numbers(session: SessionState | None, window: int | None) -> list[str]:
 
 
 MOST_JOBS = 5
+MOST_SERVERS = 4
 MOST_FILES = 20  # the last changed ones; F4 shows all
 
 
@@ -290,6 +293,8 @@ class Sidebar(VerticalScroll, can_focus=False):
         jobs = [Content(f"● {formats.one_line(command, width - 2)}") for command in elsewhere.jobs[:MOST_JOBS]]
         parts += _section(f"Background jobs ({len(elsewhere.jobs)})", jobs)
         parts += _section("MCP servers", [Content(elsewhere.mcp)] if elsewhere.mcp else [])
+        servers = [_draw_language_server(each, width) for each in elsewhere.language_servers[:MOST_SERVERS]]
+        parts += _section("Language servers (/lsp)", servers)
         asking = [
             Content.styled(f"● {formats.one_line(each, width - 2)}", "$text-warning") for each in elsewhere.asking
         ]
@@ -301,6 +306,18 @@ def _section(name: str, lines: list[Content]) -> list[Content]:
     if not lines:
         return []
     return [Content(""), Content.styled(name, "$text-primary"), *lines]
+
+
+def _draw_language_server(server: LspEvent, width: int) -> Content:
+    name = server.name if server.root in (".", "") else f"{server.name} {server.root}"
+    state, ink = "starting…", "$foreground-muted"
+    if server.state == "failed":
+        state, ink = "failed", "$text-error"
+    elif server.state == "ready":
+        state, ink = "loading…" if server.is_busy else "ready", "$text-success"
+        if server.errors:
+            state, ink = f"{server.errors} error{'' if server.errors == 1 else 's'}", "$text-error"
+    return Content.assemble((f"{formats.one_line(name, width - len(state) - 3)}  ", ""), (state, ink))
 
 
 def _draw_task(status: str, text: str, width: int) -> Content:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from textual.theme import Theme
     from textual.widget import Widget
 
+    from kedge.protocol.lsp import LspEvent
     from kedge.protocol.mcp_requests import McpPrompt
     from kedge.protocol.runs import Mode, OnBusy, Run
     from kedge.tui.api import Api
@@ -49,6 +50,14 @@ class McpMenu(Protocol):
     async def attach_resources(self, draft: Draft) -> Draft: ...
 
 
+class LspMenu(Protocol):
+    """`kedge.tui.lsp.LspMenu`."""
+
+    def take(self, event: LspEvent) -> None: ...
+    async def read(self) -> None: ...
+    def open_dialog(self) -> None: ...
+
+
 class Chat(Host, Protocol):
     workspace: WorkspaceState
     sync: Sync
@@ -63,6 +72,8 @@ class Chat(Host, Protocol):
     def interface(self) -> Interface: ...
     @property
     def mcp(self) -> McpMenu: ...
+    @property
+    def lsp(self) -> LspMenu: ...
     @property
     def commands(self) -> Commands: ...
     @property

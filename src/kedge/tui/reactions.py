@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from kedge.protocol.events import AgentEvent, ConfigChanged, SkillsChanged
+from kedge.protocol.lsp import LspEvent
 from kedge.protocol.mcp import McpEvent
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.tui import formats, terminal
@@ -50,6 +51,8 @@ def react(app: Interface, change: StateChange) -> None:
                 app.reload_settings()
         case McpEvent():
             app.chat.mcp.refresh()
+        case LspEvent():
+            app.chat.lsp.take(change)
         case AgentEvent():
             if change.type == "re_authenticate" and change.session_id == shown:
                 app.log_in(change.provider_id or "")

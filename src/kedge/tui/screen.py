@@ -25,6 +25,7 @@ from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
+from kedge.tui.lsp import LspMenu
 from kedge.tui.mcp import McpMenu
 from kedge.tui.mode_switch import ModeSwitch
 from kedge.tui.panels import (
@@ -78,6 +79,7 @@ class ChatScreen(Screen[None]):
         self._branch = ""  # of git, in the directory
         self.commands = Commands(self)
         self.mcp = McpMenu(self)
+        self.lsp = LspMenu(self)
         self.requests = RequestDialogs(self)
         self.sender = PromptSender(self)
         self.modes = ModeSwitch(self)
@@ -214,6 +216,7 @@ class ChatScreen(Screen[None]):
             [visible_line(self.workspace.title_of(each)) for each in self._asking_elsewhere],
             self.key("answer"),
             self.mcp.summary,
+            self.lsp.running,
         )
         key = self.key("help")
         self.query_one(StatusLine).draw(self.modes.shown, model, session, self.window, directory, key, elsewhere)

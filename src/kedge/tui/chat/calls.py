@@ -22,6 +22,7 @@ from kedge.tui.state.blocks import Block, CallBlock, EndBlock, PromptBlock, Text
 FOLDED_OUTPUT = 10  # lines of a command's output
 FOLDED_DIFF = 20
 FOLDED_ERROR = 6
+FOLDED_ERRORS = 4  # of language servers
 FOLDED_OTHER = 3
 MAX_SUBJECT_CHARS = 500  # in a header, which is one line
 MAX_LINES = 1_000  # of an unfolded output
@@ -39,6 +40,10 @@ _QUIET = {
     "web_search",
     "download",
     "job_kill",
+    "lsp_definition",
+    "lsp_references",
+    "lsp_hover",
+    "lsp_symbols",
 }  # their results matter to the model only
 _MARKS = {
     "writing": ("○", "muted"),
@@ -108,6 +113,8 @@ def _draw_suffix(call: CallBlock, view: ViewOptions, palette: Palette) -> Line:
         added, removed = metadata.get("added"), metadata.get("removed")
         if isinstance(added, int) and isinstance(removed, int):
             line += [Segment("  "), *draw_counts(added, removed, palette)]
+    if isinstance(errors := metadata.get("errors"), int) and errors:
+        line.append(Segment(f"  {errors} new error{'' if errors == 1 else 's'}", palette.error))
     code = metadata.get("exit_code")
     if isinstance(code, int) and code:
         line.append(Segment(f"  exit {code}", palette.error))
@@ -151,6 +158,7 @@ def _draw_body(
             lines += draw_first_lines(call.output, limit, width, palette.error, palette, wrap)
     elif diff := get_diff(call):
         lines += _draw_diff(diff, view, width, palette)
+        lines += _draw_new_errors(call, view, width, palette)
     elif call.name == "todos":
         lines += _draw_todos(call, given, width, palette)
     elif call.name == "agent":
@@ -167,6 +175,20 @@ def _draw_diff(diff: str, view: ViewOptions, width: int, palette: Palette) -> li
     lines = draw_diff(diff, width, palette, split=split and width >= 60)
     limit = MAX_LINES if view.is_unfolded else FOLDED_DIFF
     return lines if len(lines) <= limit else [*lines[:limit], draw_more(len(lines) - limit, palette)]
+
+
+def _draw_new_errors(call: CallBlock, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
+    """Draw what language servers found after a change: place and message, the first ones."""
+    metadata: Json = (call.result.metadata or {}) if call.result else {}
+    found = read_items(metadata, "diagnostics")
+    lines: list[Line] = []
+    for each in found if view.is_unfolded else found[:FOLDED_ERRORS]:
+        place = visible_line(f"{read_text(each, 'path')}:{each.get('line', '?')}")
+        message = visible_line(read_text(each, "message").removeprefix("error: "))
+        text: Line = [Segment(f"{place} ", palette.muted), Segment(message, palette.error)]
+        lines += indent(wrap(text, width - 2), [Segment("✗ ", palette.error)], _SPACE)
+    rest = 0 if view.is_unfolded else len(found) - FOLDED_ERRORS
+    return [*lines, draw_more(rest, palette)] if rest > 0 else lines
 
 
 def _draw_todos(call: CallBlock, given: Json, width: int, palette: Palette) -> list[Line]:
@@ -251,6 +273,16 @@ def _describe_multiedit(given: Json) -> str:
     return read_text(given, "path") + (f" ({edits} edits)" if edits > 1 else "")
 
 
+def _describe_place(given: Json) -> str:
+    symbol, path, line = read_text(given, "symbol"), read_text(given, "path"), given.get("line")
+    new = f" → {read_text(given, 'new_name')}" if given.get("new_name") else ""
+    return f"{symbol}{new} in {path}" + (f":{line}" if line else "")
+
+
+def _describe_code_action(given: Json) -> str:
+    return f"{read_text(given, 'title') or 'list'} in {read_text(given, 'path')}:{given.get('first_line', '')}"
+
+
 def _describe_search(given: Json) -> str:
     path, include = read_text(given, "path"), read_text(given, "include")
     place = f" in {path}" if path and path != "." else ""
@@ -311,6 +343,11 @@ _SUBJECTS: dict[str, Callable[[Json], str]] = {
     "agent": _describe_agent,
     "job_output": partial(read_text, key="job_id"),
     "job_kill": partial(read_text, key="job_id"),
+    "lsp_definition": _describe_place,
+    "lsp_references": _describe_place,
+    "lsp_hover": _describe_place,
+    "lsp_rename": _describe_place,
+    "lsp_code_action": _describe_code_action,
 }
 
 

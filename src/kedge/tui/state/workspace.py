@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from kedge.protocol.events import AgentEvent, Change, ConfigChanged, Event, FileChange, SkillsChanged
+from kedge.protocol.lsp import LspEvent
 from kedge.protocol.mcp import McpEvent
 from kedge.protocol.messages import Delta, MessageOf, finish_of
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
@@ -61,6 +62,7 @@ StateChange = (
     | SkillsChanged
     | AgentEvent
     | McpEvent
+    | LspEvent
 )
 
 
@@ -204,8 +206,8 @@ class WorkspaceState:
                 if state := self._find_open(agent_event.session_id):
                     state.take_agent_event(agent_event, event.seq)
                 self._on_change(agent_event)
-            case McpEvent() as mcp_event:
-                self._on_change(mcp_event)
+            case (McpEvent() | LspEvent()) as server_event:
+                self._on_change(server_event)
             case PermissionRequest() | QuestionRequest() as request:
                 is_new = request.id not in self.requests
                 self.requests[request.id] = request
