@@ -163,6 +163,20 @@ async def test_typed_text_answers_no_plan(served: Home, tmp_path: Path, monkeypa
         assert len(runs_of(ui)) == 1
 
 
+async def test_a_closed_plan_is_shown_again_with_the_keys(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await make_plan(ui)
+        await ui.until(lambda: ui.app.chat.requests.plan and ui.app.chat.requests.plan.is_in_use, "it has the keys")
+        await ui.press("escape")
+        await ui.hides("Go on with this plan?")
+        await ui.press("f2")
+        await ui.shows("Go on with this plan?", "Esc close")
+        await ui.press("right", "enter")
+        await ui.hides("Go on with this plan?")
+        await ui.idle()
+        assert [(run.prompt, run.mode) for run in runs_of(ui)][1:] == [(GO_ON_PROMPT, "ask")]
+
+
 async def test_a_plan_is_offered_again_after_a_restart_and_answered_once_by_two_windows(
     served: Home, tmp_path: Path
 ) -> None:

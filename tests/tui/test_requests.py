@@ -12,7 +12,7 @@ from kedge.client import AsyncClient
 from kedge.protocol.messages import ToolResult
 from kedge.tui.dialogs import dialog, docked, permission
 from kedge.tui.dialogs.requests import FilledIn, QuestionDialog
-from tests.e2e.home import Home
+from tests.e2e.home import Home, asking
 from tests.tui.ui_driver import UiDriver, kedge
 
 
@@ -81,6 +81,22 @@ async def test_postpone_and_reopen(served: Home, tmp_path: Path) -> None:
         await ui.opens("PermissionDialog")
         await ui.press("a")
         await ui.shows("THE-END")
+
+
+async def test_the_answer_key_gives_no_keys_to_a_later_request(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ui.submit("!true")
+        await ui.idle()
+        await ui.press("f2")  # nothing to answer
+        call = json.dumps([{"name": "bash", "input": {"command": "touch never"}}])
+        await ui.submit(asking(gate="typed", tool_calls=call))
+        await ui.press(*"then ")
+        served.models.release("typed")
+        await ui.shows("Allow bash?")
+        await ui.press("a")
+        await ui.shows("F2 to answer")
+        assert ui.app.chat.editor.text == "then a"
+        assert not (tmp_path / "never").exists()
 
 
 async def test_always_allow_writes_the_rule_that_is_shown(served: Home, tmp_path: Path) -> None:

@@ -91,12 +91,15 @@ class RequestDialogs:
     def reopen(self) -> None:
         """Give the keys to the request that is shown, or back to the editor; else show postponed requests again."""
         if self.docked is not None:
+            self._is_focus_offered = True  # from now on the user decides who has the keys
             self._focus(is_dialog=not self.docked.is_in_use)
             return
         self._postponed.clear()
         self._closed_plans.clear()
-        self._is_focus_offered = True
-        self._screen.draw_soon()
+        self._screen.show_state()
+        if self.docked is not None:
+            self._is_focus_offered = True
+            self._screen.call_after_refresh(self._focus, is_dialog=True)
 
     def forget(self) -> None:
         """Close the request: another session is shown."""
@@ -175,10 +178,7 @@ class RequestDialogs:
             reason=self._reasons.get(request.id, ""),
         )
         self._screen.show_request(self.permission)
-        if self._is_focus_offered:  # the user asked for it
-            self._screen.call_after_refresh(self._focus, is_dialog=True)
-        else:
-            self.offer_focus()
+        self.offer_focus()
 
     def _close(self) -> None:
         if self._questions is not None and not self._questions.is_active:

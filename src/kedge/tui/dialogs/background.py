@@ -72,11 +72,14 @@ class JobsDialog(Dialog[None]):
         self.query_one("#job-output").display = bool(jobs)
 
     def _describe(self, job: Job) -> str:
-        if job.state == "ended":
-            state = "ended" if job.exit_code is None else f"exited with {job.exit_code}"
-        else:
-            state = "stopping…" if job.id in self._stopping else "running"
-        return f"{job.id}  {state:<14}  {formats.one_line(job.command, 70)}"
+        return f"{job.id}  {self._describe_state(job):<15}  {formats.one_line(job.command, 70)}"
+
+    def _describe_state(self, job: Job) -> str:
+        if job.state != "ended":
+            return "stopping…" if job.id in self._stopping else "running"
+        if job.exit_code is None:
+            return "ended"
+        return f"exited with {job.exit_code}" if job.exit_code >= 0 else f"ended, signal {-job.exit_code}"
 
     @on(OptionList.OptionHighlighted)
     def _follow_highlighted(self, event: OptionList.OptionHighlighted) -> None:
