@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kedge.agent.context_report import report_context
 from kedge.agent.language_service import LanguageServices
 from kedge.agent.limits import AUTO_NEEDS_MAX_COST, CostQuestions
 from kedge.agent.logins import Logins
@@ -44,7 +43,6 @@ from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.runs import Mode, RunKind, RunOptions
 from kedge.skills.library import Library, LibraryReader
 from kedge.store.port import StoredContext
-from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 from kedge.tools.process.command import WorkspaceJobs
@@ -153,6 +151,8 @@ class Agent:
             pass
         else:
             info, name = endpoint.info, endpoint.name
+        from kedge.agent.context_report import report_context  # at its first use
+
         report = partial(report_context, stored, info, name, self._tools, config.agent.summarize_at)
         return await asyncio.to_thread(report)
 
@@ -248,9 +248,11 @@ class ShellTurn:
             jobs=self._jobs.of(ctx.workspace_id),
             sees_images=False,
         )
+        from kedge.tools.builtin.bash import run_user_command  # at its first use
+
         try:
             async with ctx.watch_files(scope.env, scope.config.files.max_bytes):
-                output, code = await bash.run_user_command(CallContext(ctx, scope, "", writer, None), ctx.run.prompt)
+                output, code = await run_user_command(CallContext(ctx, scope, "", writer, None), ctx.run.prompt)
         except ToolError as error:
             output, code = error.text, _NOT_STARTED
         await writer.finish(output, code)

@@ -38,7 +38,6 @@ from kedge.protocol.messages import ToolCall, ToolResult
 from kedge.protocol.requests import BY_MODE, BY_RUN, Answer
 from kedge.protocol.text_safety import visible_line
 from kedge.protocol.tool_input import correct_params, parse_tool_input
-from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.describe import explain_refusal
 from kedge.tools.permissions.judge import Judge
@@ -310,7 +309,7 @@ class ToolRunner:
     async def _permit_command(self, message_id: str, call_id: str, number: int, line: str) -> _ApprovedCall | Output:
         """Return a command of a text as a call of `bash`, or the result that says why it was denied."""
         params = msgspec.json.encode({"command": line, "timeout": COMMAND_TIMEOUT_S}).decode()
-        call = ToolCall(f"{call_id}-{number}", bash.TOOL.name, params, finished=True)
+        call = ToolCall(f"{call_id}-{number}", "bash", params, finished=True)
         return await self._prepare(message_id, call, is_cut_off=False)
 
     async def _run_permitted(self, call_id: str, line: str, command: _ApprovedCall | Output) -> str:

@@ -18,7 +18,6 @@ from kedge.agent.context_files import find_shown_files
 from kedge.agent.context_window import explain_small_window, fit_request, is_nearly_full, max_result_chars
 from kedge.agent.fallback import ModelChoice
 from kedge.agent.limits import RunLimits
-from kedge.agent.output_schema import OutputSchema
 from kedge.agent.retry import ModelUnavailable, RetryPolicy
 from kedge.agent.step import ContextFull, StepRunner
 from kedge.agent.summary import PreparedStep, SummaryReason, SummaryRefused, summarize
@@ -57,6 +56,7 @@ from kedge.tools.registry import load_language_tools, select_tools
 if TYPE_CHECKING:
     from kedge.agent.hooks.hooks import Hooks
     from kedge.agent.mcp_tools import SessionTools
+    from kedge.agent.output_schema import OutputSchema
 
 
 MAX_EMPTY_ANSWERS = 2  # in a row: the model is asked again once
@@ -103,7 +103,11 @@ class AgentTurn:
 
     async def __call__(self, ctx: TurnContext) -> None:
         schema = ctx.options.output_schema  # compiled at the start: an invalid one is refused before any cost
-        compiled = None if schema is None else await asyncio.to_thread(OutputSchema, schema)
+        compiled = None
+        if schema is not None:
+            from kedge.agent.output_schema import OutputSchema  # most runs have none
+
+            compiled = await asyncio.to_thread(OutputSchema, schema)
         turn = _Turn(self._deps, ctx, compiled)
         try:
             await turn.run()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from kedge.http.addresses import Address, is_public
 from kedge.tools.errors import ToolError
+
+if TYPE_CHECKING:
+    from kedge.http.addresses import Address
 
 MAX_URL_CHARS = 8_000
 _RESOLVE_S = 10.0
@@ -41,6 +43,8 @@ def parse_url(url: str) -> SplitResult:
 
 async def resolve_target(url: str, *, allow_private: bool) -> Target:
     """Resolve the host name. Raises ToolError unless all its addresses are public (or `allow_private`)."""
+    from kedge.http.addresses import is_public  # at its first use
+
     parts = parse_url(url)
     assert parts.hostname is not None
     found = await _look_up(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
