@@ -66,6 +66,8 @@ def test_decisions_about_calls_are_read_in_the_new_and_the_old_form() -> None:
     assert (denied.decision, denied.reason) == ("deny", "no")
     changed = read("PreToolUse", own(permissionDecision="allow", updatedInput={"command": "ls"}))
     assert (changed.decision, changed.input) == ("allow", {"command": "ls"})
+    denied = read("PreToolUse", {**own(permissionDecision="deny"), "systemMessage": "never"})
+    assert (denied.decision, denied.reason) == ("deny", "never"), "the model learns what people are told"
     assert read("PreToolUse", own(permissionDecision="defer")).decision == ""
     assert read("PreToolUse", {"decision": "block", "reason": "no"}).decision == "deny"
     assert read("PreToolUse", {"decision": "approve"}).decision == "allow"
@@ -80,6 +82,12 @@ def test_exit_code_2_blocks_another_is_a_failure_and_plain_text_is_context_for_p
     assert read("Stop", '{"decision": "block"}', 1, "broken").failure == "exit code 1: broken"
     assert read("UserPromptSubmit", "hello").context == "hello"
     assert read("PreToolUse", "hello").context == ""
+
+
+def test_a_hook_that_says_it_runs_in_the_background_is_waited_for_and_its_answer_counts() -> None:
+    first = '{"async": true, "asyncTimeout": 180000}'
+    assert read("SessionStart", first).failure == ""
+    assert read("PostToolUse", f'{first}\n{{"decision": "block", "reason": "no"}}').reason == "no"
 
 
 @pytest.mark.parametrize("output", ['{"decision": 7}', '{"hookSpecificOutput": []}', "{", '{"a": ' * 3000])

@@ -190,10 +190,10 @@ class Hooks:
         payload = self._describe_call(call, given)
 
         def describe(name: str) -> dict[str, Any]:
-            known = {**payload(name), "tool_use_id": call.id}
+            known: dict[str, Any] = {**payload(name), "tool_use_id": call.id}
             if result.is_error:
                 return {**known, "error": result.content, "is_interrupt": False}
-            return {**known, "tool_response": describe_response(call.name, name, given, result.content)}
+            return {**known, "tool_response": describe_response(call.name, name, known["tool_input"], result.content)}
 
         async with self._watch_files(not is_read_only):
             results = await self._run(event, names, describe, call)

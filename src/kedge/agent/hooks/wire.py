@@ -62,6 +62,7 @@ _OTHER_PARAMS: dict[str, dict[str, str]] = {
     "job_kill": {"job_id": "shell_id"},
 }
 _MODES: dict[str, str] = {"plan": "plan", "auto-edit": "acceptEdits", "yolo": "bypassPermissions"}
+_ASYNC = re.compile(r'^\{\s*"async"\s*:\s*true\b[^\n]*\s*')  # "do not wait for me": the answer is behind it
 _LIST = re.compile(r"[A-Za-z0-9_ |,]+")
 
 
@@ -91,13 +92,13 @@ def translate_input(tool: str, name: str, given: Mapping[str, Any]) -> dict[str,
     return {renamed.get(key, key): value for key, value in given.items()}
 
 
-def describe_response(tool: str, name: str, params: Mapping[str, Any], content: str) -> dict[str, Any]:
-    """Return a call's result as a hook gets it."""
+def describe_response(tool: str, name: str, shown: Mapping[str, Any], content: str) -> dict[str, Any]:
+    """Return a call's result as a hook gets it. `shown`: the input as it gets it."""
     response: dict[str, Any] = {"content": content}
     if name != tool and tool == "bash":
         response |= {"stdout": content, "stderr": "", "interrupted": False}
-    elif name != tool and "path" in params:
-        response |= {"filePath": params["path"], "success": True}
+    elif "file_path" in shown:
+        response |= {"filePath": shown["file_path"], "success": True}
     return response
 
 
@@ -129,7 +130,7 @@ class HookOutput(msgspec.Struct, frozen=True, omit_defaults=True):
 def read_output(event: HookEvent, hook: HookConfig, run: HookRun) -> HookOutput:
     """Return what the exit code and the output of a hook mean."""
     if run.exit_code == 0:
-        text = run.stdout.strip()
+        text = _ASYNC.sub("", run.stdout.strip(), count=1)
         if text.startswith("{"):
             return _read_json(event, hook, text)
         takes_text = event in ("UserPromptSubmit", "SessionStart")
@@ -154,6 +155,8 @@ def _read_json(event: HookEvent, hook: HookConfig, text: str) -> HookOutput:
         return _fail(hook, f"its output cannot be used: {error}"[:200])
     own = wire.hookSpecificOutput or _Specific()
     decision, reason = _find_decision(event, wire, own)
+    if decision == "deny":
+        reason = reason or wire.systemMessage or ""
     stops = None if wire.continue_ else _shorten(wire.stopReason or reason or "it gave no reason", MAX_REASON_CHARS)
     return HookOutput(
         decision=decision,
