@@ -61,6 +61,32 @@ def test_a_command_of_a_text_that_was_running_when_the_server_died_is_not_run_ag
         assert [each.role for each in project.messages("/toil")] == ["user", "assistant"]
 
 
+def test_an_undo_after_a_crash_takes_back_what_a_writing_sub_agent_did_and_nothing_of_the_user(home: Home) -> None:
+    agent = "---\nname: fixer\ndescription: Fixes\n---\nYou are the FIXER of this test."
+    write(home.config_dir / "kedge/agents/fixer.md", agent)
+    write(home.config_dir / "kedge/config.toml", '[agent]\nwriters = ["fixer"]\n')
+    edit = {"name": "write", "input": {"path": "made.txt", "content": "by the agent"}}
+    change = {"name": "bash", "input": {"command": "echo agent >> README.md"}}
+    with at_home(home) as project:
+        project.models.on({"text": "", "tool_calls": [edit, change]}, {"gate": "at work"}, system="FIXER")
+        delegate = {"name": "agent", "input": {"prompt": "fix it", "agent": "fixer"}}
+        project.models.on({"text": "", "tool_calls": [delegate]}, {"text": "done"}, prompt="go")
+        write(project.directory / "README.md", "before\n")
+        write(project.directory / "mine.txt", "before\n")
+        session = project.session()
+        project.submit(session, "go", "r", **ALL)
+        project.models.wait(held="at work")
+        project.server.kill()
+        write(project.directory / "mine.txt", "by the user\n")
+        project.server = serve(home)
+        assert project.ended("r")["state"] == "completed"
+        assert (project.directory / "README.md").read_text() == "before\nagent\n"
+        done(project.client.post(f"{project.workspace}/sessions/{session}/undo", {}))
+        assert not (project.directory / "made.txt").exists()
+        assert (project.directory / "README.md").read_text() == "before\n"
+        assert (project.directory / "mine.txt").read_text() == "by the user\n"
+
+
 def test_the_doctor_lists_what_is_found_and_what_is_not_used(home: Home) -> None:
     write(home.config_dir / "kedge/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: PDFs\n---\nx")
     write(home.config_dir / "agents/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: PDFs\n---\nx")
