@@ -208,3 +208,10 @@ def test_a_word_that_is_no_command_and_a_prompt_without_a_terminal_are_errors(
     assert printed.out == ""
     assert told in printed.err
     assert len(printed.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["runs", "sessions"])
+def test_options_in_front_of_a_command_are_refused_with_the_right_order(name: str) -> None:
+    result = kedge("--host", "tcp://127.0.0.1:1", name)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"kedge {name} OPTION" in result.stderr

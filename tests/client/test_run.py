@@ -276,7 +276,7 @@ def test_files_and_options_reach_the_run(kedge: Kedge) -> None:
     messages = [json.loads(line)["payload"]["payload"] for line in done.out.splitlines() if '"message"' in line]
     user = next(message for message in messages if message.get("role") == "user")
     assert [part["type"] for part in user["parts"]] == ["text", "file", "image"]
-    assert user["parts"][1]["name"] == "notes.md"
+    assert [part["name"] for part in user["parts"][1:]] == ["notes.md", "shot.png"]
     assert kedge.run("say seen", "--run-id", "r", *args, "-q").out == "seen\n"  # the same body
     other = kedge.run("say seen", "--run-id", "r", *args[:-2], "-q")
     assert (other.code, "another body" in other.err) == (2, True)

@@ -82,8 +82,9 @@ def test_a_key_is_checked_stored_used_listed_and_forgotten(home: Keyless, kedge:
     ]
     assert "openai" in kedge("logout").out
     assert stored(home) == {}
-    again = kedge("logout")
-    assert (again.code, again.err.count("\n")) == (0, 1)
+    for command in (("logout",), ("login", "--list")):
+        empty = kedge(*command)
+        assert (empty.code, empty.out, empty.err.count("\n")) == (0, "", 1), empty
 
 
 def test_a_refused_key_names_the_way_out_in_one_line(home: Keyless, kedge: Kedge) -> None:

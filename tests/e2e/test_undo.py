@@ -51,6 +51,10 @@ def test_a_whole_task_is_undone_redone_and_shown(project: Project) -> None:
         "modified  +1 -1  shop/price.py",
         "created   +1 -0  tools/run",
     ], listed
+    (run,) = done(project.client.get(f"{project.workspace}/runs"))["runs"]
+    assert session(project, "files", "--run", run["run_id"][:5]).out == listed.out
+    unknown = session(project, "files", "--run", "none")
+    assert (unknown.code, unknown.out) == (2, ""), unknown
     diff = session(project, "diff")
     assert "-    return sum(prices) - 1\n+    return sum(prices)\n" in diff.out, diff
     dry = session(project, "undo", "--dry-run")
@@ -65,7 +69,9 @@ def test_a_whole_task_is_undone_redone_and_shown(project: Project) -> None:
     assert undone.code == 0, undone
     assert tree_of(project.directory) == before
     assert (project.directory / ".git/index").read_bytes() == index
-    assert session(project, "files").out == ""
+    listed = session(project, "files")
+    assert (listed.code, listed.out) == (0, "")
+    assert listed.err, "says that there are none"
     redone = session(project, "redo")
     assert redone.code == 0, redone
     assert tree_of(project.directory) == after
@@ -110,7 +116,7 @@ def test_a_fork_has_the_conversation_and_goes_its_own_way(project: Project) -> N
 def test_an_undo_names_what_it_takes_back_also_when_no_file_changes(project: Project) -> None:
     project.run(project.prompt(text="Hello."), "-y", "Greet me.")
     dry = session(project, "undo", "--dry-run")
-    assert dry.out.startswith("no file changes; "), dry
+    assert dry.out.startswith("No file changes; "), dry
     assert "Greet me." in dry.out, dry
     found = done(project.client.get(f"{project.workspace}/sessions"))["sessions"][0]
     shell = f"{project.workspace}/agent/sessions/{found['id']}/shell"

@@ -341,6 +341,7 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         ),
     ),
     (Image("image/png", b"\x89P"), '{"type":"image","mime_type":"image/png","data":"iVA="}'),
+    (Image("image/png", b"\x89P", "a.png"), '{"type":"image","mime_type":"image/png","data":"iVA=","name":"a.png"}'),
     (File("a", "text/plain", b"hi"), '{"type":"file","name":"a","mime_type":"text/plain","data":"aGk="}'),
     (
         ShellCommand("ls", "a\n", None),

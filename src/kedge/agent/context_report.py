@@ -50,7 +50,7 @@ def report_context(
     ratio = used / total if total else 0.0
     window = info.context_window
     return SessionContext(
-        model=model,
+        model=_complete_name(model, stored.history),
         context_window=window,
         used_tokens=used,
         free_tokens=None if window is None else max(window - used, 0),
@@ -58,6 +58,14 @@ def report_context(
         estimated=not is_measured,
         parts=[ContextPart(kind=kind, tokens=round(count * ratio), chars=count) for kind, count in chars.items()],
     )
+
+
+def _complete_name(model: str | None, history: Sequence[Message]) -> str | None:
+    """Return the name of the model. A provider alone stands for its first model, which the last answer names."""
+    if model is None or "/" in model:
+        return model
+    used = (message.model for message in reversed(history) if message.model)
+    return next((name for name in used if name.startswith(f"{model}/")), model)
 
 
 def _count_conversation(messages: Sequence[Message]) -> dict[ContextKind, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kedge.cli.common import connect, find_run, latest_run, run_command
+from kedge.cli.common import connect, latest_run, require_run, run_command
 from kedge.cli.console import Console, Stopped, open_standard_streams
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import note_line, print_error
@@ -80,9 +80,7 @@ def _make_title(run: dict[str, Any], *, is_named: bool) -> str:
 
 def _choose_run(client: Client, words: list[str]) -> dict[str, Any]:
     if words:
-        if (run := find_run(client, words[0])) is None:
-            raise UsageError(f"No run {words[0]!r} in this workspace ('kedge runs' lists them)")
-        return run
+        return require_run(client, words[0])
     if (run := latest_run(client)) is None:
         raise UsageError("No runs in this workspace yet. Start one with 'kedge run PROMPT'")
     return run

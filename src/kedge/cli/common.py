@@ -164,6 +164,13 @@ def find_run(client: Client, text: str) -> dict[str, Any] | None:
     return matching[0] if matching else None
 
 
+def require_run(client: Client, text: str) -> dict[str, Any]:
+    """Return the run that `find_run` finds. Raises `UsageError` if there is none."""
+    if (run := find_run(client, text)) is None:
+        raise UsageError(f"No run {text!r} in this workspace ('kedge runs' lists them)")
+    return run
+
+
 def _describe_ambiguity(text: str, matching: list[dict[str, Any]]) -> str:
     """Name the runs that an ID may mean, the newest first."""
     from kedge.protocol.text_safety import one_line

@@ -69,7 +69,7 @@ def _show(words: list[str], options: Options) -> None:
         return
     print_table([(each.key, _format_value(each.value), _format_origin(each)) for each in config.values])
     if config.ignored:
-        print("\nignored:" if config.values else "ignored:")
+        print("\nIgnored:" if config.values else "Ignored:")
     for each in config.ignored:
         print(visible_line(f"  {each.file}:{each.line}: {each.key} {each.why}"))
 

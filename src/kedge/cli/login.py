@@ -154,6 +154,8 @@ def _print_credentials(listing: dict[str, Any], options: Options) -> None:
             (each["provider_id"], _describe_source(each), each["last_four"] or "-") for each in listing["credentials"]
         ]
         print_table([("PROVIDER", "KEY FROM", "ENDS IN"), *rows])
+    else:
+        print_error("No API key is in use. Add one with 'kedge login PROVIDER'", EXIT_OK)
 
 
 def _describe_source(credential: dict[str, Any]) -> str:

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "story": ("kedge.cli.demo", "run a demo in which the server is killed and nothing is lost"),
 }
 
+SESSIONS = "sessions"  # short for `kedge session list`
 NO_TERMINAL = "The terminal interface needs a terminal. Without one, use 'kedge run PROMPT'"
 
 USAGE = """\
@@ -88,7 +89,7 @@ def dispatch(args: list[str]) -> int:
         case ["-h" | "--help", *_]:
             print(help_text(), end="")
             return EXIT_OK
-        case ["sessions", *rest]:  # kedge session list
+        case [name, *rest] if name == SESSIONS:
             return run_module(COMMANDS["session"][0], rest if rest[:1] == ["list"] else ["list", *rest])
         case [name, *rest] if name in COMMANDS:
             return run_module(COMMANDS[name][0], rest)

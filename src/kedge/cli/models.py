@@ -84,16 +84,23 @@ def _list(options: Options) -> int:
 def _print_models(models: list[dict[str, Any]], providers: list[dict[str, Any]], listing: dict[str, Any]) -> None:
     if models:
         print_table([HEAD, *map(_make_row, models)])
-        print()
-    for title, is_usable in (("available:", True), ("not set up:", False)):
+    else:
+        print("No models are listed.")
+    print()
+    for title, is_usable in (("Available:", True), ("Not set up:", False)):
         if rows := [(f"  {each['id']}", each["why"]) for each in providers if each["usable"] == is_usable]:
             print(title)
             print_table(rows)
-    default, reason = listing["model"], listing["why"]
     print()
     if source := listing["catalog_source"]:
-        print(visible_line(f"catalog of {listing['catalog_date']} {source}"))
-    print(visible_line(f"default model: {default} ({reason.removeprefix(f'{default}: ')})" if default else reason))
+        print(visible_line(f"Catalog of {listing['catalog_date']} {source}"))
+    print(visible_line(_describe_default(listing["model"], listing["why"])))
+
+
+def _describe_default(name: str | None, reason: str) -> str:
+    if not name:
+        return reason[:1].upper() + reason[1:]
+    return f"Default model: {name} ({reason.removeprefix(f'{name}: ')})"
 
 
 def _make_row(model: dict[str, Any]) -> tuple[str, ...]:
@@ -145,8 +152,8 @@ def _update(options: Options) -> int:
     if not new and not changed:
         print(f"Nothing would change: the catalog of {found['date']} has nothing new.")
         return EXIT_OK
-    _print_changes("new", new, options)
-    _print_changes("changed", changed, options)
+    _print_changes("New", new, options)
+    _print_changes("Changed", changed, options)
     if not options.has("yes"):
         if not os.isatty(0):
             raise UsageError("Nothing was stored, because nobody could be asked. Use --yes")

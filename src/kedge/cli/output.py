@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kedge.protocol.text_safety import dollars, for_terminal, json_for_terminal, visible_line
+from kedge.protocol.text_safety import as_sentence, dollars, for_terminal, json_for_terminal, visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,15 +34,9 @@ def mark_terminal_output() -> None:
             setattr(sys, name, MarkedStream(stream))
 
 
-PROGRAMS = frozenset({"bash", "bubblewrap", "bwrap", "git", "kedge", "pip", "rg", "ripgrep", "tmux", "uv"})
-
-
 def print_error(text: str, code: int) -> int:
-    """Print one line on standard error, with a capital letter if it starts with an ordinary word; returns `code`."""
-    first, _, _ = text.partition(" ")
-    if first.isascii() and first.isalpha() and first.islower() and first not in PROGRAMS:
-        text = text[0].upper() + text[1:]
-    print(note_line(text), file=sys.stderr)
+    """Print one sentence on standard error; returns `code`."""
+    print(note_line(as_sentence(text)), file=sys.stderr)
     return code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kedge.cli.common import EXIT_OK, connect, find_run, run_command
+from kedge.cli.common import EXIT_OK, connect, require_run, run_command
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import describe_cost, format_duration, print_error, print_json, print_table
 from kedge.client.run_view import format_time
@@ -91,8 +91,7 @@ def _make_row(run: dict[str, Any]) -> tuple[str, ...]:
 def _show(client: Client, words: list[str], options: Options) -> None:
     if len(words) != 1:
         raise UsageError("Name one run ('kedge runs' lists them)")
-    if (run := find_run(client, words[0])) is None:
-        raise UsageError(f"No run {words[0]!r} in this workspace ('kedge runs' lists them)")
+    run = require_run(client, words[0])
     if options.has("json"):
         print_json(run)
         return

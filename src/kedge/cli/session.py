@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from kedge.cli.common import EXIT_OK, connect, run_command
+from kedge.cli.common import EXIT_OK, connect, require_run, run_command
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import describe_cost, json_line, print_error, print_json, print_table
 from kedge.cli.run_options import EFFORTS, as_text
@@ -46,7 +46,7 @@ lists the prompts with their message IDs and what each command and edit changed,
       --include-unsure    undo, fork: also restore files that a background job or an interrupted command may have
                           changed; some changes may be yours (redo restores them)
       --with-files        fork: also restore the files to the state at that message
-      --run ID            files, diff: only changes of this run
+      --run ID            files, diff: only changes of this run; the start of its ID is enough
 """
 LISTED_MORE = 200  # sessions of other directories that may be among the newest
 
@@ -198,8 +198,10 @@ def _fork(client: Client, words: list[str], options: Options) -> None:
 
 
 def _files(client: Client, words: list[str], options: Options, *, with_diffs: bool = False) -> None:
-    query = build_query(run_id=options.get("run"), diff="true" if with_diffs else None)
-    found = client.call("GET", f"/sessions/{escape(_choose_session(client, words))}/files{query}")
+    run = require_run(client, named) if (named := options.get("run")) is not None else None
+    session_id = run["session_id"] if run is not None and not words else _choose_session(client, words)
+    query = build_query(run_id=run and run["run_id"], diff="true" if with_diffs else None)
+    found = client.call("GET", f"/sessions/{escape(session_id)}/files{query}")
     if options.has("json"):
         print_json(found)
         return
@@ -209,6 +211,8 @@ def _files(client: Client, words: list[str], options: Options, *, with_diffs: bo
     else:
         rows = [(f["status"], f"+{f['added']} -{f['removed']}", f["path"]) for f in found["files"]]
         print_table([("STATUS", "LINES", "FILE"), *rows] if rows else [])
+    if not found["files"]:
+        print_error("No file was changed", EXIT_OK)
     _print_notes(found["notes"])
 
 
@@ -244,8 +248,8 @@ def _rewind(client: Client, words: list[str], options: Options, what: str, done:
         if is_json:
             print_json(plan)
         elif not plan["files"]:
-            prompt = f"; would undo the prompt: {one_line(plan['prompt'])}" if plan.get("prompt") else ""
-            print(f"no file changes{prompt}")
+            prompt = f"; would undo the prompt: {one_line(plan['prompt'])}" if plan.get("prompt") else "."
+            print(f"No file changes{prompt}")
         return
     result = client.call_once("POST", path, body)
     print_json(result) if is_json else print(done.format(id=result["id"]))

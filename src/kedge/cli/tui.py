@@ -6,7 +6,7 @@ import os
 import sys
 
 from kedge.cli.common import CONNECT_VALUES, EXIT_USAGE, connect, find_directory, run_command
-from kedge.cli.main import COMMANDS, NO_TERMINAL, describe_unknown, is_prompt
+from kedge.cli.main import COMMANDS, NO_TERMINAL, SESSIONS, describe_unknown, is_prompt
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error
 from kedge.cli.run_options import MODES, as_text
@@ -50,7 +50,7 @@ def _find_command(argv: list[str]) -> str | None:
         if word in VALUES or word in CONNECT_VALUES:
             next(words, None)
         elif not word.startswith("-"):
-            return word if word in COMMANDS else None
+            return word if word in COMMANDS or word == SESSIONS else None
     return None
 
 

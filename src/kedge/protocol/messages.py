@@ -45,9 +45,10 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", omit_defaults=T
     metadata: dict[str, Any] | None = None
 
 
-class Image(msgspec.Struct, frozen=True, tag="image"):
+class Image(msgspec.Struct, frozen=True, tag="image", omit_defaults=True):
     mime_type: str
     data: bytes
+    name: str = ""  # of the file that the user attached
 
 
 class File(msgspec.Struct, frozen=True, tag="file"):

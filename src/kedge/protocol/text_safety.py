@@ -153,6 +153,16 @@ def shorten(text: str, max_chars: int) -> str:
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
+PROGRAMS = frozenset({"bash", "bubblewrap", "bwrap", "git", "kedge", "pip", "rg", "ripgrep", "tmux", "uv"})
+
+
+def as_sentence(text: str) -> str:
+    """Return a text for people with a capital letter if it starts with an ordinary word."""
+    first, _, _ = text.partition(" ")
+    is_word = first.isascii() and first.isalpha() and first.islower() and first not in PROGRAMS
+    return text[0].upper() + text[1:] if is_word else text
+
+
 def provisional_title(prompt: str) -> str:
     """The start of the first prompt, on one line: a session's title until it gets another."""
     return shorten(prompt, PROVISIONAL_CHARS)

@@ -307,7 +307,7 @@ class Commands:
 
         async def show(session_id: str) -> None:
             context = await self._screen.api.session_context(session_id)
-            self._screen.interface.push_screen(TextDialog("Context", draw_context(context)))
+            self._screen.interface.push_screen(TextDialog("Context", lambda _: draw_context(context)))
 
         if session_id := self._require_session():
             self._do(show(session_id))
@@ -328,8 +328,8 @@ class Commands:
                 mode=screen.mode,
             )
             providers = (await api.credentials()).providers
-            text = draw_status(screen.interface.launch, shown, offered, config, version, providers)
-            screen.interface.push_screen(TextDialog("Status", text))
+            draw = partial(draw_status, screen.interface.launch, shown, offered, config, version, providers)
+            screen.interface.push_screen(TextDialog("Status", draw))
 
         self._do(show())
 

@@ -105,7 +105,7 @@ async def log_in(app: Interface, provider: str) -> bool:
         return False
     if not provider:
         items = [(each.provider_id, each.title, each.key_variable) for each in known if each.needs_key]
-        items.append((OTHER_SERVER, "An OpenAI-compatible server, by its address", ""))
+        items.append((OTHER_SERVER, "Any OpenAI-compatible server", ""))
         provider = await app.ask(Palette(items, "Choose a provider")) or ""
     if provider == OTHER_SERVER:
         return await add_server(app)

@@ -17,7 +17,7 @@ from textual.widget import Widget
 
 from kedge.client.errors import ClientError
 from kedge.protocol.runs import Mode, OnBusy, Run
-from kedge.protocol.text_safety import visible_line
+from kedge.protocol.text_safety import as_sentence, visible_line
 from kedge.tui.api import Api
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
@@ -262,7 +262,7 @@ class ChatScreen(Screen[None]):
 
     def hint(self, text: str) -> None:
         """Show a line above the editor until the next key."""
-        self._hint = visible_line(text)
+        self._hint = visible_line(as_sentence(text))
         self.draw_soon()
 
     def show_request(self, dialog: Widget) -> None:

@@ -97,7 +97,7 @@ def _make_dialog(what: str, plan: Rewound, *, has_kinds: bool) -> ConfirmDialog:
     if what == "redo":
         return ConfirmDialog("\n".join(lines), [("both", "Redo"), ("stay", "Cancel")], title="Redo?")
     force = " force" if is_refused else ""
-    overwrites = " and overwrite them (redo restores them)" if is_refused else ""
+    overwrites = ", and overwrite later changes (redo restores them)" if is_refused else ""
     choices: list[tuple[str, str]] = []
     if not has_kinds:
         choices.append((f"both{force}", f"Undo{overwrites}"))

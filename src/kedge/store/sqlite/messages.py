@@ -460,5 +460,5 @@ def drop_attachments(tx: Transaction, row: sqlite3.Row) -> None:
 
 def _make_part(attachment: Attachment) -> Part:
     if attachment.mime_type in IMAGE_TYPES:
-        return Image(attachment.mime_type, attachment.content)
+        return Image(attachment.mime_type, attachment.content, attachment.file_name)
     return File(attachment.file_name, attachment.mime_type, attachment.content)

@@ -26,6 +26,9 @@ T = TypeVar("T")
 QUIET_S = 0.6
 
 
+MAX_WIDTH, FRAME_CELLS = 100, 5  # of most dialogs, as in the style sheet; border, padding and scrollbar
+
+
 class Dialog(ModalScreen[T]):
     """Subclasses yield their widgets in `body()`; `FOOTER` lists the keys."""
 
@@ -173,6 +176,10 @@ class FilterDialog(Dialog[T]):
     def on_mount(self) -> None:
         self.query_one(Input).focus()
         self._show("")
+
+    def on_resize(self) -> None:
+        # In cells: the box, whose height is that of its content, ignores a maximum that is relative.
+        self.query_one(OptionList).styles.max_height = max(self.app.size.height // 2, 1)
 
     def _show(self, typed: str) -> None:
         found, highlighted = self.find_options(typed)

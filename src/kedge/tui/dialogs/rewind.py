@@ -18,7 +18,7 @@ from kedge.protocol.files import FileStep, Rewound, Timeline, TimelineCall, Time
 from kedge.protocol.obstacles import UNSURE, describe_obstacle
 from kedge.protocol.text_safety import visible
 from kedge.tui import formats
-from kedge.tui.dialogs.dialog import Dialog
+from kedge.tui.dialogs.dialog import FRAME_CELLS, MAX_WIDTH, Dialog
 
 SHOWN_FILES = 8  # in the preview of a prompt
 PREVIEW_S = 0.15  # so long a prompt is highlighted before its preview is asked for
@@ -68,7 +68,7 @@ class RewindDialog(Dialog[str]):
     def _draw(self) -> None:
         options = self.query_one(OptionList)
         highlighted = options.highlighted
-        width = min(self.app.size.width * 9 // 10, 100) - 5
+        width = min(self.app.size.width * 9 // 10, MAX_WIDTH) - FRAME_CELLS
         totals = {key: _describe_total(turn) for key, turn in self._turns.items()}
         total_width = max(map(len, totals.values()), default=0)
         options.clear_options()
@@ -130,7 +130,6 @@ class TimelineDialog(Dialog[None]):
             yield Static(_draw_timeline(self._timeline), id="timeline", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one(".dialog").add_class("-tall")
         scroll = self.query_one(VerticalScroll)
         scroll.focus()
         scroll.scroll_end(animate=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import ComposeResult
@@ -15,7 +16,7 @@ from textual.widgets import Static
 from kedge.protocol.api import ConfigAnswer, ContextKind, LoginProvider, Offered, SessionContext
 from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import formats
-from kedge.tui.dialogs.dialog import Dialog
+from kedge.tui.dialogs.dialog import FRAME_CELLS, MAX_WIDTH, Dialog
 from kedge.version import VERSION
 
 if TYPE_CHECKING:
@@ -29,16 +30,21 @@ class TextDialog(Dialog[None]):
 
     FOOTER = "↑↓ scroll · Esc close"
 
-    def __init__(self, title: str, text: Content) -> None:
+    def __init__(self, title: str, draw: Callable[[int], Content]) -> None:
+        """`draw` returns the text for a number of cells in a line."""
         super().__init__(title)
-        self._text = text
+        self._draw = draw
 
     def body(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(self._text, markup=False)
+            yield Static(markup=False, id="text")
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
+
+    def on_resize(self) -> None:
+        cells = min(self.app.size.width * 9 // 10, MAX_WIDTH) - FRAME_CELLS
+        self.query_one("#text", Static).update(self._draw(cells))
 
 
 _NAMES: dict[ContextKind, str] = {
@@ -108,8 +114,9 @@ def draw_status(
     config: ConfigAnswer,
     server_version: str,
     providers: Sequence[LoginProvider],
+    cells: int,
 ) -> Content:
-    """Draw what a person needs to know when something does not work as expected."""
+    """Draw what a person needs to know when something does not work as expected, in lines of at most `cells`."""
     values = {value.key: value.value for value in config.values}
     model = shown.model or "none"
     window = f"{formats.format_tokens(shown.window)} tokens" if shown.window else "unknown size"
@@ -140,12 +147,20 @@ def draw_status(
         )
         rows.append(("Configuration" if index == 0 else "", visible_line(text)))
     width = max(len(name) for name, _ in rows)
-    lines = [Content.assemble((f"{name:<{width}}  ", _MUTED), text) for name, text in rows]
+    lines = [line for name, text in rows for line in _draw_row(name, text, width, cells)]
     lines += [
         Content.styled(visible(f"{each.file}:{each.line}: {each.key} is ignored ({each.why})"), "$text-warning")
         for each in config.ignored
     ]
     return Content("\n").join(lines)
+
+
+def _draw_row(name: str, text: str, width: int, cells: int) -> list[Content]:
+    """Draw a name and its value. A long value is wrapped into its own column."""
+    wrapped = wrap(text, max(cells - width - 2, 10), break_on_hyphens=False) or [""]
+    return [
+        Content.assemble((f"{name if at == 0 else '':<{width}}  ", _MUTED), line) for at, line in enumerate(wrapped)
+    ]
 
 
 def _find_endpoint(model: str, offered: Offered, values: dict[str, object], providers: Sequence[LoginProvider]) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 
 from kedge.client.message_assembly import AssembledPart
 from kedge.protocol.messages import File, Image, Reasoning, ShellCommand, ToolCall, ToolResult
@@ -129,30 +127,12 @@ def _build_prompt(session: SessionState, message: MessageState) -> Iterator[Bloc
                 exit_code=part.value.exit_code,
                 is_open=part.value.exit_code is None and is_open,
             )
-    images = iter(_find_image_names(message))
     names = tuple(
-        part.value.name if isinstance(part.value, File) else next(images)
-        for part in message.parts
-        if isinstance(part.value, File | Image)
+        part.value.name or part.value.mime_type for part in message.parts if isinstance(part.value, File | Image)
     )
     if message.text or names:
         key = f"prompt:{message.id}"
         yield PromptBlock(key=key, revision=message.revision, text=message.text, attachments=names)
-
-
-# As the editor writes them: its labels stand for the first images, then come those that are named with @.
-_IMAGE_LABEL = re.compile(r"\[Image #\d+ ([^\[\]]+)\]")
-_IMAGE_MENTION = re.compile(
-    r'(?<!\S)@(?:"([^"\n]+\.(?:png|jpe?g|gif|webp))"|(\S+\.(?:png|jpe?g|gif|webp)))', re.IGNORECASE
-)
-
-
-def _find_image_names(message: MessageState) -> list[str]:
-    """Return the names of a prompt's images in their order, which its text has, or else their types."""
-    types = [part.value.mime_type for part in message.parts if isinstance(part.value, Image)]
-    names = [found[1].strip() for found in _IMAGE_LABEL.finditer(message.text)]
-    names += [PurePath(found[1] or found[2]).name for found in _IMAGE_MENTION.finditer(message.text)]
-    return names if len(names) == len(types) else types
 
 
 def _build_call(session: SessionState, message: MessageState, part: AssembledPart) -> CallBlock:
