@@ -51,7 +51,7 @@ def test_a_whole_task_is_undone_redone_and_shown(project: Project) -> None:
         "modified  +1 -1  shop/price.py",
         "created   +1 -0  tools/run",
     ], listed
-    (run,) = done(project.client.get(f"{project.workspace}/runs"))["runs"]
+    (run,) = project.client.get(f"{project.workspace}/runs").json["runs"]
     assert session(project, "files", "--run", run["run_id"][:5]).out == listed.out
     unknown = session(project, "files", "--run", "none")
     assert (unknown.code, unknown.out) == (2, ""), unknown

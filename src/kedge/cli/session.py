@@ -198,9 +198,13 @@ def _fork(client: Client, words: list[str], options: Options) -> None:
 
 
 def _files(client: Client, words: list[str], options: Options, *, with_diffs: bool = False) -> None:
-    run = require_run(client, named) if (named := options.get("run")) is not None else None
-    session_id = run["session_id"] if run is not None and not words else _choose_session(client, words)
-    query = build_query(run_id=run and run["run_id"], diff="true" if with_diffs else None)
+    run_id, session_id = None, None
+    if (named := options.get("run")) is not None:
+        run = require_run(client, named)
+        run_id, session_id = run["run_id"], run["session_id"]
+    if session_id is None or words:
+        session_id = _choose_session(client, words)
+    query = build_query(run_id=run_id, diff="true" if with_diffs else None)
     found = client.call("GET", f"/sessions/{escape(session_id)}/files{query}")
     if options.has("json"):
         print_json(found)

@@ -356,6 +356,8 @@ EXAMPLES = (
     "Find out why a test fails, and fix it",
     "Review my uncommitted changes",
 )
+STARTER = "local/starter"
+STARTER_NOTE = "A tiny model, for testing only: /login connects a real one"
 MIN_EXAMPLE_LINES = 17  # of the window: below, the examples are left out
 
 
@@ -375,6 +377,7 @@ class Welcome(QuietText):
             Content(""),
             Content.styled(place, "$foreground-muted"),
             Content(model) if model else Content.styled("No model yet", "$foreground-muted"),
+            *([Content.styled(STARTER_NOTE, "$text-warning")] if model == STARTER else []),
             Content(""),
         ]
         if self.app.size.height >= MIN_EXAMPLE_LINES:

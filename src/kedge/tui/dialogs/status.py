@@ -165,6 +165,8 @@ def _draw_row(name: str, text: str, width: int, cells: int) -> list[Content]:
 
 def _find_endpoint(model: str, offered: Offered, values: dict[str, object], providers: Sequence[LoginProvider]) -> str:
     provider = model.partition("/")[0]
+    if provider == "local":
+        return "none: it runs on this machine"
     variable = next((each.url_variable for each in providers if each.provider_id == provider), "")
     url = values.get(f"providers.{provider}.base_url") or os.environ.get(variable) or "the provider's own address"
     why = next((each.why for each in offered.providers if each.id == provider), "")
