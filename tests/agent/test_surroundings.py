@@ -418,3 +418,33 @@ class TestPrompt:
         await driver.ask("go on", session)
         assert "Be quick." in last_prompt(model_server)
         assert "Be kind." not in last_prompt(model_server)
+
+
+class TestRestoredFiles:
+    async def test_the_model_is_told_once_which_files_an_undo_of_files_alone_restored(
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, workspace: Path
+    ) -> None:
+        model_server.on(rounds([call("write", path="new.txt", content="x")]), prompt="write")
+        session = await kedge.session()
+        assert (await driver.ask("write it", session)).error is None
+        await kedge.engine.undos.undo(kedge.workspace_id, session, restore="files")
+        assert not (workspace / "new.txt").exists()
+        assert (await driver.ask("go on", session)).error is None
+        told = last_prompt(model_server)
+        assert NOTE in told
+        assert "new.txt" in told
+        assert (await driver.ask("and on", session)).error is None
+        assert NOTE not in last_prompt(model_server)
+        check_prefix(model_server)
+
+    async def test_an_undo_that_was_redone_is_not_told(
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, workspace: Path
+    ) -> None:
+        model_server.on(rounds([call("write", path="new.txt", content="x")]), prompt="write")
+        session = await kedge.session()
+        assert (await driver.ask("write it", session)).error is None
+        await kedge.engine.undos.undo(kedge.workspace_id, session, restore="files")
+        await kedge.engine.undos.redo(kedge.workspace_id, session)
+        assert (workspace / "new.txt").exists()
+        assert (await driver.ask("go on", session)).error is None
+        assert NOTE not in last_prompt(model_server)

@@ -41,6 +41,7 @@ from kedge.files.environment import (
 )
 from kedge.models.wires.history import is_summary
 from kedge.protocol.messages import Message, replace_surrogates
+from kedge.protocol.text_safety import one_line
 from kedge.tools.process.spawn import find_shell
 
 _NOTE = "<system-note>\n{text}\n</system-note>"
@@ -59,6 +60,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     languages: bool = False  # whether language servers are installed: then their tools are offered
 
 
+_RESTORED = (
+    "The user restored these files to an earlier state, so changes that you made to them no longer exist. View a file "
+    "again before you rely on its content:"
+)
+MAX_RESTORED, MAX_PATH_CHARS = 50, 300
 _CHANGED_PERMISSIONS = "What you may do has changed. From now on, instead of what was said before: {}"
 
 
@@ -73,7 +79,8 @@ class _Told(NamedTuple):
 class SessionSurroundings:
     """The surroundings that a session first saw, those of this turn, and the notes on the difference."""
 
-    def __init__(self, first: Surroundings, current: Surroundings, notes: SessionNotes) -> None:
+    def __init__(self, ctx: TurnContext, first: Surroundings, current: Surroundings, notes: SessionNotes) -> None:
+        self._ctx = ctx
         self.first = first
         self.notes = notes
         self._current = current
@@ -92,7 +99,7 @@ class SessionSurroundings:
             stored = await ctx.keep_surroundings(
                 msgspec.json.encode(msgspec.structs.replace(current, repository=repository))
             )
-        return cls(msgspec.json.decode(stored, type=Surroundings), current, await SessionNotes.load(ctx))
+        return cls(ctx, msgspec.json.decode(stored, type=Surroundings), current, await SessionNotes.load(ctx))
 
     async def note_changes(self, history: Sequence[Message]) -> None:
         """Store a note with the last prompt, summary or result if something changed since the model last learned it.
@@ -111,7 +118,9 @@ class SessionSurroundings:
                 text = _NOTE.format(text=_CHANGED_PERMISSIONS.format(permissions))
                 await self.notes.change(last.id, text=f"{earlier}\n\n{text}".lstrip(), permissions=permissions)
             return
-        changes = _describe_changes(told, self._current)
+        is_prompt = last.role == "user" and len(history) > 1
+        restored = await self._ctx.restored_files(last.id) if is_prompt else []
+        changes = _describe_changes(told, self._current, restored)
         if changes is not None:
             await self.notes.change(last.id, **changes)
 
@@ -148,8 +157,8 @@ class SessionSurroundings:
         return _Told(today, permissions, files, skills, agents)
 
 
-def _describe_changes(told: _Told, current: Surroundings) -> dict[str, Any] | None:
-    """Return the fields of a note about what changed; None if nothing did."""
+def _describe_changes(told: _Told, current: Surroundings, restored: Sequence[str]) -> dict[str, Any] | None:
+    """Return the fields of a note about what changed; None if nothing did. `restored`: files that an undo restored."""
     digests = _list_digests(current.files)
     changed = {path: digest for path, digest in digests.items() if told.files.get(path) != digest}
     removed = [path for path, digest in told.files.items() if digest and path not in digests]
@@ -157,6 +166,8 @@ def _describe_changes(told: _Told, current: Surroundings) -> dict[str, Any] | No
     is_other_day = current.today != told.today
     if is_other_day:
         sections.append(f"The date is now {current.today.isoformat()}.")
+    if restored:
+        sections.append(_describe_restored(restored))
     permissions = current.permissions if current.permissions != told.permissions else ""
     if permissions:
         sections.append(_CHANGED_PERMISSIONS.format(permissions))
@@ -195,6 +206,12 @@ def _describe_entries(kind: str, changed: Mapping[str, str]) -> list[str]:
     gone = [name for name, description in changed.items() if not description]
     sections = [f"These {kind}s are new or have changed:\n{format_entries(entries, UNKNOWN_CHARS)}"] if entries else []
     return [*sections, f"These {kind}s are gone: {', '.join(gone)}"] if gone else sections
+
+
+def _describe_restored(paths: Sequence[str]) -> str:
+    shown = "".join(f"\n- {one_line(path, MAX_PATH_CHARS)}" for path in paths[:MAX_RESTORED])
+    more = f"\n- and {len(paths) - MAX_RESTORED} more" if len(paths) > MAX_RESTORED else ""
+    return f"{_RESTORED}{shown}{more}"
 
 
 def _list_digests(files: Sequence[ContextFile]) -> dict[str, str]:

@@ -274,6 +274,17 @@ class TurnContext:
         )
         return changed.files
 
+    async def restored_files(self, message_id: str) -> list[str]:
+        """Return the files that an undo of files alone restored since the message before this one."""
+        plans = await retry_store(lambda: self._store.files.restores_before(self._claim.session_id, message_id))
+        if not plans:
+            return []
+        from kedge.files.restore import decode_steps  # rarely needed
+
+        prefix = os.fsencode(self.directory) + b"/"
+        paths = {step.path for plan in plans for step in decode_steps(plan)}
+        return sorted(replace_surrogates(os.fsdecode(path.removeprefix(prefix))) for path in paths)
+
     async def session(self) -> SessionDetails:
         claim = self._claim
         return await retry_store(lambda: self._store.session(claim.workspace_id, claim.session_id))

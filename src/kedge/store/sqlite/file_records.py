@@ -72,6 +72,9 @@ class SqliteFileRecords:
     async def last_undo(self, workspace_id: str, session_id: str) -> Undo | None:
         return await self._readers.read(undos.last, workspace_id, session_id)
 
+    async def restores_before(self, session_id: str, message_id: str) -> Sequence[bytes]:
+        return await self._readers.read(undos.restores_before, session_id, message_id)
+
     async def unfinished_undos(self) -> list[Undo]:
         return await self._readers.read(undos.unfinished_undos)
 

@@ -147,6 +147,17 @@ def _is_restoring(tx: Transaction, session_id: str, sessions: str) -> bool:
     return bool(tx.one(f"SELECT 1 FROM undos WHERE {_UNFINISHED} AND session_id IN {sessions}", session_id))
 
 
+def restores_before(db: sqlite3.Connection, session_id: str, message_id: str) -> list[bytes]:
+    """Return the plans of undos of files alone that happened between a message and the one before it, oldest first."""
+    rows = db.execute(
+        "SELECT u.plan FROM undos u JOIN messages m ON m.id = ? WHERE u.session_id = ? AND u.hides = 0"
+        " AND u.reverts != 'none' AND u.state = 'dropped' AND u.seq < m.seq AND u.seq >= (SELECT COALESCE(MAX(seq), 0)"
+        " FROM messages WHERE session_id = ? AND seq < m.seq AND undone = 0) ORDER BY u.id",
+        (message_id, session_id, session_id),
+    )
+    return [row["plan"] for row in rows]
+
+
 def last(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Undo | None:
     """Return the undo that a redo would revert."""
     get_session(db, workspace_id, session_id)
