@@ -123,7 +123,7 @@ def _edit(words: list[str], options: Options) -> int:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"Could not open {file} in {editor!r} ({why}). Set EDITOR") from None
     if code:
-        return print_error(f"{editor} ended with exit code {code}", EXIT_FAILED)
+        return print_error(f"The editor {editor!r} ended with exit code {code}", EXIT_FAILED)
     Loader().load(_find_workspace(options), os.environ)
     if options.has("workspace"):
         _warn_if_ignored(None, file, options)

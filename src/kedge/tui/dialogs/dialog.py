@@ -56,6 +56,13 @@ class Dialog(ModalScreen[T]):
     def body(self) -> ComposeResult:
         yield Widget()
 
+    def limit_list(self) -> None:
+        """Limit the list below a field to half of the screen.
+
+        In cells: for its own height the box ignores a relative maximum, and would have blank lines at its end.
+        """
+        self.query_one(OptionList).styles.max_height = max(self.app.size.height // 2, 1)
+
     def action_close(self) -> None:
         self.dismiss(None)
 
@@ -178,8 +185,7 @@ class FilterDialog(Dialog[T]):
         self._show("")
 
     def on_resize(self) -> None:
-        # In cells: the box, whose height is that of its content, ignores a maximum that is relative.
-        self.query_one(OptionList).styles.max_height = max(self.app.size.height // 2, 1)
+        self.limit_list()
 
     def _show(self, typed: str) -> None:
         found, highlighted = self.find_options(typed)

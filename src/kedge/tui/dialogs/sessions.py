@@ -72,6 +72,10 @@ class SessionDialog(Dialog[SessionChoice]):
         self._read_all()
         self.set_interval(REFRESH_S, self._refresh)
 
+    def on_resize(self) -> None:
+        self.limit_list()
+        self._draw()
+
     @work(exclusive=True, group="all")
     async def _read_all(self) -> None:
         try:
