@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -304,6 +306,44 @@ class TestAuto:
         assert not list(outside.iterdir())
         assert (result.metadata or {})["exit_code"] != 0
         assert "unsandboxed" in result.content  # how the model can have the user asked
+
+    async def test_no_way_out_is_left_to_a_command(
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, workspace: Path, tmp_path: Path
+    ) -> None:
+        outside, home = tmp_path / "outside", tmp_path / "home"
+        (home / ".ssh").mkdir()
+        for secret in (home / ".ssh" / "id_ed25519", kedge.data / "secret-of-kedge"):
+            secret.write_text("a-secret")
+        outside.mkdir()
+        (outside / "kept").write_text("as it was")
+        (workspace / "way").symlink_to(outside, target_is_directory=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "s"))
+            listener.listen()
+            talk = f"import socket; socket.socket(socket.AF_UNIX).connect({str(tmp_path / 's')!r})"
+            tries = [
+                f"cat {home}/.ssh/id_ed25519",
+                f"cat {kedge.data}/secret-of-kedge",
+                "echo x > way/made",
+                f"ln -s {outside}/kept link && echo x > link",
+                f"ln {outside}/kept hard && echo x > hard",
+                f"rm {outside}/kept",
+                f"mv {outside}/kept taken",
+                f"nohup setsid sh -c 'echo x > {outside}/late' && cat {outside}/late",
+                f"git -c core.fsmonitor='touch {outside}/by-git' init -q . ; git -c core.pager='touch {outside}/p' log",
+                f"kill -9 {os.getpid()}",
+                f'python3 -c "{talk}"',
+            ]
+            lines = "\n".join(f"( {each} ) && echo got-out-{i}" for i, each in enumerate(tries) if i != 8)
+            model_server.on(rounds([call("bash", command=f"touch x\n{lines}\n( {tries[8]} )\ntrue")]))
+            session = await kedge.session()
+            assert (await driver.ask("go", session, options=LIMITED)).text == "done"
+        (result,) = await results(driver, session)
+        assert (workspace / "x").exists(), result.content
+        assert "got-out" not in result.content
+        assert "a-secret" not in result.content
+        assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("kept", "as it was")]
+        assert not await kedge.permissions()
 
     async def test_what_leaves_the_sandbox_asks(
         self, driver: Driver, kedge: Kedge, model_server: ModelServer, tmp_path: Path

@@ -8,6 +8,7 @@ from typing import Literal
 
 from kedge.engine.engine import Engine
 from kedge.protocol.errors import KedgeError
+from kedge.protocol.files import Restore
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode, Run, RunOptions, Submission
 from kedge.protocol.sessions import SessionChange
@@ -38,6 +39,7 @@ class Clients:
             "promote one": (4, self.promote_one),
             "switch a mode": (5, self.switch_mode),
             "answer": (12, self.answer),
+            "revoke": (3, self.revoke),
             "wait": (4, self.wait),
             "new reader": (3, self.new_reader),
             "new session": (1, self.new_session),
@@ -154,6 +156,14 @@ class Clients:
             answers: list[object] | None = self._rng.choice((None, ["yes"]))
             self._call(call, lambda e, w: e.answer_question(w, request_id, answers, call.by))
 
+    def revoke(self) -> None:
+        """Mostly what was allowed for a session, and sometimes what is no grant, or is one of another session."""
+        granted = [each for each in self._model.answers.values() if each.action == "allow_session"]
+        if granted:
+            grant = self._rng.choice(granted)
+            call = Call("revoke", grant.session_id if self._rng.random() < 0.9 else self._session(), grant.id)
+            self._call(call, lambda e, w: _revoke(e, w, call))
+
     # sessions
 
     def new_session(self) -> None:
@@ -183,7 +193,14 @@ class Clients:
         call.target = self._message(call.session_id) if self._rng.random() < 0.3 else ""
         is_dry = self._rng.random() < 0.1
         self._world.dies_in_an_undo |= self._rng.random() < 0.2
-        self._call(call, lambda e, w: e.undos.undo(w, call.session_id, call.target or None, dry_run=is_dry))
+        restore: Restore = self._rng.choice(("both", "both", "files", "conversation"))
+        is_sure = self._rng.random() < 0.5
+        self._call(
+            call,
+            lambda e, w: e.undos.undo(
+                *(w, call.session_id, call.target or None), dry_run=is_dry, restore=restore, include_unsure=is_sure
+            ),
+        )
 
     def _prompt_a_sub_agent(self, restoring: list[str]) -> None:
         """While the files of its parent are being restored: chance alone would hardly ever meet that."""
@@ -271,3 +288,9 @@ class Clients:
 def _short(result: object) -> str:
     text = str(result)
     return text if len(text) <= 160 else f"{text[:160]}…"
+
+
+async def _revoke(engine: Engine, workspace_id: str, call: Call) -> list[str]:
+    """Revoke a grant; return those that the session has then."""
+    await engine.store.revoke_grant(workspace_id, call.session_id, call.target)
+    return [grant.id for grant in await engine.store.grants(workspace_id, call.session_id)]

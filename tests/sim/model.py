@@ -31,7 +31,7 @@ AFTER_TROUBLE_S = 3.0  # a store that failed is asked again after at most 2 s
 MAX_ATTEMPTS = 3
 DRAFT_S = 1.0  # text in flight is saved every 0.25 s; here a transaction takes a while
 
-_NAMES_A_RUN = ("answer", "drop", "cancel_run", "wait", "move", "promote", "mode")
+_NAMES_A_RUN = ("answer", "drop", "cancel_run", "wait", "move", "promote", "mode", "revoke")
 
 LifeEnd = Literal["", "crash", "orderly", "unclear"]
 
@@ -346,6 +346,9 @@ class Model:
                 told = (call.result.by, call.result.action)
                 assert told == (first.by, first.action), f"{call.target}: {told}, but it was {first}"
                 assert call.result.resolved == (first.by == call.by), f"{call.target} was answered twice"
+            case "revoke" if call.error is None:
+                assert call.target not in cast("list[str]", call.result), f"{call.target} was revoked, and still holds"
+                assert self.answers[call.target].action == "allow_session", f"{call.target} was no grant"
             case "fork" if isinstance(call.result, Rewound):
                 self.rewinds.forked(call.session_id, call.result.id, call.target)
             case _:

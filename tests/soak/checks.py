@@ -203,7 +203,9 @@ def _cause(facts: Facts, run_id: str) -> str:
             if is_target and (cancel.asked.status is None or cancel.asked.ended >= began):
                 return cancel.scope
         for other in facts.interrupts.get(run.session_id, ()):
-            if other.seq > run.seq:
+            if other.run_id != run.run_id and (
+                other.seq > run.seq or facts.accepted[other.run_id].on_busy != "interrupt"
+            ):
                 return f"the interrupt {other.run_id}"
     return ""
 

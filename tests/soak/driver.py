@@ -61,6 +61,9 @@ class Driver:
             (self.cancel_run, 4),
             (self.clear_queue, 2),
             (self.cancel_idle, 2),
+            (self.arrange, 5),
+            (self.switch_mode, 3),
+            (self.revoke, 2),
             (self.undo, 5),
             (self.fork, 2),
             (self.summarize, 2),
@@ -150,11 +153,43 @@ class Driver:
         await self._api.cancel_session(self._session_id)
         await self.prompt()
 
+    # the queue, modes and grants
+
+    async def arrange(self) -> None:
+        """Move a prompt that may be queued, or promote it."""
+        if not self._open:
+            return
+        where, (run_id, _) = f"{self._api.path}/agent/sessions/{self._session_id}/prompts", self._rng.choice(self._open)
+        if self._rng.random() < 0.5:
+            before = self._rng.choice([None, *(other for other, _ in self._open)])
+            await self._api.other("move", "POST", f"{where}/move", {"run_id": run_id, "before": before})
+        elif self._rng.random() < 0.7:
+            await self._api.other("promote", "POST", f"{where}/promote", {"run_id": run_id})
+        else:
+            body = {"run_id": run_id, "on_busy": "interrupt"}
+            await self._api.other("interrupt with", "POST", f"{where}/promote", body)
+
+    async def switch_mode(self) -> None:
+        """Stricter, and back: a run that may do more than it was sent with would leave marks of its own."""
+        if self._open:
+            run_id, _ = self._rng.choice(self._open)
+            where = f"{self._api.path}/runs/{run_id}/mode"
+            for mode in self._rng.choice((("ask", "auto-edit"), ("plan", "ask"), ("yolo",))):
+                await self._api.other("mode", "POST", where, {"mode": mode})
+
+    async def revoke(self) -> None:
+        where = f"{self._api.path}/sessions/{self._session_id}/grants"
+        answer = await self._api.other("grants", "GET", where)
+        if answer.status == 200 and answer.body["grants"]:
+            grant = self._rng.choice(answer.body["grants"])["id"]
+            await self._api.other("revoke", "DELETE", f"{where}/{grant}")
+
     # the conversation
 
     async def undo(self) -> None:
         where = f"{self._api.path}/sessions/{self._session_id}"
-        await self._api.other("undo", "POST", f"{where}/undo", {})
+        restore = self._rng.choice(("both", "both", "files", "conversation"))
+        await self._api.other("undo", "POST", f"{where}/undo", {"restore": restore})
         if self._rng.random() < 0.5:
             await self._api.other("redo", "POST", f"{where}/redo", {})
 

@@ -86,9 +86,12 @@ class Facts:
 
     @cached_property
     def interrupts(self) -> dict[str, list[Run]]:
+        """Runs that were sent to interrupt a turn, or promoted to: by session, each as it was when it did."""
         found: dict[str, list[Run]] = defaultdict(list)
-        for run in self.accepted.values():
-            if run.on_busy == "interrupt":
+        seen: set[str] = set()
+        for _, run in run_events(self.log):
+            if run.on_busy == "interrupt" and run.run_id not in seen:
+                seen.add(run.run_id)
                 found[run.session_id].append(run)
         return found
 
