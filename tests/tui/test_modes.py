@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kedge.client import AsyncClient
@@ -13,7 +14,8 @@ from kedge.tui import mode_switch
 from kedge.tui.dialogs import dialog, docked
 from kedge.tui.dialogs.plan import GO_ON_PROMPT
 from tests.e2e.home import Home, asking
-from tests.tui.ui_driver import UiDriver, kedge
+from tests.tui import offline_app
+from tests.tui.ui_driver import UiDriver, kedge, screen_text
 
 PLAN = "1. Change a. 2. Test it."
 
@@ -208,3 +210,16 @@ async def test_what_came_after_a_plan_ends_the_offer(served: Home, tmp_path: Pat
         await ui.shows("THE-END")
         await ui.idle()
         await ui.hides("Go on with this plan?")
+
+
+async def test_the_mode_stays_visible_in_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with offline_app.open_app(tmp_path, monkeypatch, (60, 24)) as (app, pilot):
+        app.chat.mode = "auto-edit"
+        workspace = app.workspace
+        workspace.sessions["2"] = offline_app.stored_session("2", "A session with a title of some length that asks")
+        workspace.requests["q"] = msgspec.structs.replace(offline_app.RUNNING, session_id="2")
+        app.chat.draw()
+        await pilot.pause()
+        status = screen_text(app).splitlines()[-1]
+        assert "auto-edit" in status
+        assert "A session with" in status

@@ -103,6 +103,12 @@ async def test_a_paste_is_shown_in_its_place_by_a_key() -> None:
         assert ui.app.told
 
 
+async def test_the_line_break_at_the_end_of_a_paste_is_no_line_of_it() -> None:
+    async with typing() as ui:
+        await ui.paste(f"{LONG}\n")
+        assert ui.text == LABEL
+
+
 async def test_a_very_long_paste_goes_as_a_file_and_takes_no_time() -> None:
     text = "0123456789abcdef" * 65_536  # a MiB on one line
     async with typing() as ui:

@@ -145,7 +145,7 @@ class ChipRegistry:
     def add_paste(self, text: str, attached: Iterable[Attachment]) -> Chip:
         """Make a chip of a long paste. Raises `AttachmentRejected`."""
         number = self._last_number + 1
-        lines = text.count("\n") + 1
+        lines = text.removesuffix("\n").count("\n") + 1
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
         label = f"[Pasted text #{number}, {size}]"
         if len(text) <= ATTACH_CHARS:
