@@ -414,6 +414,8 @@ class ToolRunner:
             if self._ctx.run.permissions == "ask":
                 what = visible_line(clean(access.description))
                 self._hooks.announce_request("permission_prompt", f"Kedge needs your permission: {what}")
+        if is_hooks and self._ctx.run.permissions == "allow":  # the hook wants a person, and this run asks nobody
+            return deny(clean(explain_refusal(asked)), "unattended")
         asked_in = self._judge.mode
 
         async def decide() -> Answer | None:

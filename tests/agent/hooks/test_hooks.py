@@ -183,6 +183,17 @@ async def test_ask_makes_a_question_of_what_is_allowed(driver: Driver, kedge: Ke
     assert (workspace(kedge) / "a.txt").read_text() == "x"
 
 
+@pytest.mark.parametrize("permissions", ["allow", "deny"])
+async def test_what_a_hook_asks_is_denied_in_a_run_that_asks_nobody(
+    driver: Driver, kedge: Kedge, model_server: ModelServer, permissions: Any
+) -> None:
+    use(driver, pre_tool_use=says(decides("PreToolUse", "ask", permissionDecisionReason="sure?")))
+    model_server.on(plans(TOUCH))
+    assert (await driver.ask("go", permissions=permissions)).text == "done"
+    assert not (workspace(kedge) / "made").exists()
+    assert "sure?" in sent(model_server)
+
+
 @pytest.mark.parametrize(("on_failure", "is_made"), [("ignore", True), ("block", False)])
 @pytest.mark.parametrize("command", ["echo broken >&2; exit 1", "exec sleep 60", "echo '{not json'", "no-such-program"])
 async def test_a_hook_that_fails_is_reported_and_blocks_if_it_should(
