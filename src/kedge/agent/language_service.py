@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,17 +16,15 @@ from kedge.config.trust import is_trusted
 from kedge.engine.turn import TurnContext
 from kedge.engine.workspace_host import WorkspaceHost
 from kedge.files.environment import drop_invalid_variables
+from kedge.files.listing import list_file_types
 from kedge.protocol.errors import KedgeError, NotFound
 from kedge.protocol.lsp import LspServers
 
 if TYPE_CHECKING:
     from kedge.lsp.workspace import WorkspaceLanguages
 
-MAX_ENTRIES = 4_000  # of the workspace that are looked at for file types
-MAX_DEPTH = 3
 # They give access to Kedge's server, or are about its own process.
 _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN", "KEDGE_FAILPOINT"})
-_SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
 
 
 class LanguageServices:
@@ -96,7 +93,7 @@ class LanguageServices:
         return is_trusted(directory, config.trusted, Path(self._environ.get("HOME") or Path.home()))
 
     def _find_installed(self, directory: Path, config: Config) -> bool:
-        if not (types := _list_file_types(directory)):
+        if not (types := list_file_types(directory)):
             return False
         from kedge.lsp.known_servers import find_server, list_servers
 
@@ -107,27 +104,3 @@ class LanguageServices:
             and find_server(server, [directory], self._environ, is_trusted=trusted) is not None
             for server in list_servers(config)
         )
-
-
-def _list_file_types(directory: Path) -> set[str]:
-    """Return the extensions of files near the top of a tree. Blocks."""
-    types: set[str] = set()
-    level, left = [str(directory)], MAX_ENTRIES
-    for _ in range(MAX_DEPTH):
-        below: list[str] = []
-        for each in level:
-            try:
-                with os.scandir(each) as entries:
-                    for entry in entries:
-                        if (left := left - 1) < 0:
-                            return types
-                        if entry.name.startswith("."):
-                            continue
-                        if not entry.is_dir(follow_symlinks=False):
-                            types.add(f".{entry.name.rpartition('.')[2].lower()}")
-                        elif entry.name not in _SKIPPED:
-                            below.append(entry.path)
-            except OSError:
-                continue
-        level = below
-    return types

@@ -17,7 +17,8 @@ HELP = """\
 usage: kedge doctor [OPTION ...]
 
 Check your setup and suggest fixes: the data directory and its server, the configuration, the model and its API key, the
-programs and the sandbox that tools use, and the terminal. Exits with 0 if nothing keeps a run from working, else 1.
+programs, the sandbox and the language servers that tools use, and the terminal. Exits with 0 if nothing keeps a run
+from working, else 1.
 
 The model's provider is asked whether it accepts the API key, for at most 10 s. The key is sent to nobody else.
 
@@ -64,5 +65,6 @@ def _find_all(options: Options) -> Iterator[Finding]:
         yield from checks.check_model(location.data_dir, directory, is_offline=options.has("offline"))
         yield from checks.check_sandbox(directory)
         yield from checks.check_skills(directory)
+        yield from checks.check_language_servers(directory)
     yield from checks.check_programs()
     yield from checks.check_terminal()

@@ -81,6 +81,12 @@ def check_skills(directory: str) -> Iterator[Finding]:
     yield from read_findings("kedge.skills.listing", directory, timeout_s=SANDBOX_TIMEOUT_S, subject=subject)
 
 
+def check_language_servers(directory: str) -> Iterator[Finding]:
+    """Language servers for the files of the directory, and why others are not used."""
+    subject = "language servers"
+    yield from read_findings("kedge.lsp.findings", directory, timeout_s=SANDBOX_TIMEOUT_S, subject=subject)
+
+
 def check_sandbox(directory: str) -> Iterator[Finding]:
     """The sandbox for commands of a run from this shell, tried in a child process."""
     try:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kedge.config import lsp, mcp
+from kedge.config import mcp
 from kedge.config.environment import expand_references, has_references, read_variables
 from kedge.config.errors import BadConfig, Problem
 from kedge.config.files import ConfigPaths, Document, FileCache, Layer, parse_document, workspace_files
@@ -160,10 +160,12 @@ class _Merge:
         if self._problems:
             raise BadConfig(self._problems)
         config = msgspec.convert(self._values, Config)
-        for table, problem in [
-            *(("mcp", mcp.find_server_problem(name, server)) for name, server in config.mcp.items()),
-            *(("lsp", lsp.find_server_problem(name, server)) for name, server in config.lsp.items()),
-        ]:
+        checked = [("mcp", mcp.find_server_problem(name, server)) for name, server in config.mcp.items()]
+        if config.lsp:
+            from kedge.config import lsp
+
+            checked += [("lsp", lsp.find_server_problem(name, server)) for name, server in config.lsp.items()]
+        for table, problem in checked:
             if problem is not None:
                 key: Key = (table, *problem[0])
                 origin = next((each for path, each in self._origins.items() if path[: len(key)] == key), Origin("user"))

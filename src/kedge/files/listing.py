@@ -201,3 +201,32 @@ def _find_empty_directories(root: bytes, path: bytes, *, has_links: bool) -> lis
         if is_empty:
             found.append((directory, None))
     return found
+
+
+MAX_TYPE_ENTRIES = 4_000
+MAX_TYPE_DEPTH = 3
+_NO_SOURCES = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
+
+
+def list_file_types(directory: Path) -> set[str]:
+    """Return the extensions of files near the top of a tree. Blocks."""
+    types: set[str] = set()
+    level, left = [str(directory)], MAX_TYPE_ENTRIES
+    for _ in range(MAX_TYPE_DEPTH):
+        below: list[str] = []
+        for each in level:
+            try:
+                with os.scandir(each) as entries:
+                    for entry in entries:
+                        if (left := left - 1) < 0:
+                            return types
+                        if entry.name.startswith("."):
+                            continue
+                        if not entry.is_dir(follow_symlinks=False):
+                            types.add(f".{entry.name.rpartition('.')[2].lower()}")
+                        elif entry.name not in _NO_SOURCES:
+                            below.append(entry.path)
+            except OSError:
+                continue
+        level = below
+    return types

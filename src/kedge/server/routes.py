@@ -37,7 +37,7 @@ from kedge.protocol.sessions import (
     Workspace,
 )
 from kedge.protocol.skills import SkillList, UserCommands
-from kedge.server.handlers import config, languages, mcp, requests, runs, server, sessions, workspaces
+from kedge.server.handlers import config, mcp, requests, runs, server, sessions, workspaces
 from kedge.server.http import Route
 
 W = "/v1/workspaces/{workspace_id}"
@@ -110,8 +110,8 @@ ROUTES = (
     Route("POST", W + "/config/remove", config.remove_config, api.ConfigAnswer, body=api.ConfigRemoveBody),
     Route("POST", W + "/config/model", config.set_model, api.ConfigAnswer, body=api.ConfigModelBody),
     Route("GET", W + "/models", config.list_models, Offered, errors=(422,)),
-    Route("GET", W + "/lsps", languages.list_language_servers, LspServers),
-    Route("POST", W + "/lsps/{name}/restart", languages.restart_language_server, LspServers),
+    Route("GET", W + "/lsps", workspaces.list_language_servers, LspServers),
+    Route("POST", W + "/lsps/{name}/restart", workspaces.restart_language_server, LspServers),
     Route("GET", W + "/mcp", mcp.list_mcp_servers, McpServers, errors=(422,)),
     Route("POST", W + "/mcp/start", mcp.start_mcp_servers, McpServers, errors=(422,)),
     Route("GET", W + "/mcp/prompts", mcp.list_mcp_prompts, McpPrompts, errors=(422,)),

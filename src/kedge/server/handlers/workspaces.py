@@ -105,3 +105,17 @@ async def read_log(request: Request) -> Response:
     page = await request.engine.store.read_log(request.workspace_id, query.after, query.limit)
     envelopes = [msgspec.Raw(event.frame.partition(b"data: ")[2].rstrip()) for event in page.events]
     return Response(LogAnswer(envelopes, page.head, page.log_id))
+
+
+async def list_language_servers(request: Request) -> Response:
+    """List the language servers that were started, with state and number of errors; starts none."""
+    request.engine.require_workspace(request.workspace_id)
+    service = await request.context.agent.languages()
+    return Response(await service.describe(request.workspace_id))
+
+
+async def restart_language_server(request: Request) -> Response:
+    """End the language servers of a name and start them again."""
+    request.engine.require_workspace(request.workspace_id)
+    service = await request.context.agent.languages()
+    return Response(await service.restart(request.path["name"], request.workspace_id))
