@@ -31,7 +31,7 @@ def test_runs_lists_this_workspace_the_newest_last(kedge: Kedge) -> None:
     done = kedge("runs")
     assert done.code == 0
     head, *rows = [line.split() for line in done.out.splitlines()]
-    assert head == ["RUN", "STATE", "SESSION", "PROMPT"]
+    assert head == ["RUN", "STATE", "STARTED", "TIME", "COST", "SESSION", "PROMPT"]
     assert [row[:2] for row in rows] == [["first", "completed"], ["second", "failed"]]
     assert [run["run_id"] for run in lines(kedge("runs", "--json", "--state", "failed").out)] == ["second"]
     assert [run["run_id"] for run in lines(kedge("runs", "--json", "-n", "1").out)] == ["second"]
@@ -150,7 +150,7 @@ def test_titles_keep_the_spaces_and_joiners_of_every_script_and_lose_what_drives
 
 
 @pytest.mark.parametrize(
-    "args", [[], ["odd"], ["show"], ["show", "nobody"], ["rename", "nobody", "x"], ["export", "a", "b"]]
+    "args", [["odd"], ["show"], ["show", "nobody"], ["rename", "nobody", "x"], ["export", "a", "b"]]
 )
 def test_session_refuses_what_it_cannot_do_in_one_line(kedge: Kedge, args: list[str]) -> None:
     done = kedge("session", *args)

@@ -185,7 +185,7 @@ def test_a_named_socket_may_be_where_others_cannot_replace_it(
     directory.mkdir()
     directory.chmod(mode)
     (directory / "x.sock").symlink_to(server.unix.path)
-    done = Kedge(server.place, tmp_path)("runs", "--host", f"unix://{directory}/x.sock")
+    done = Kedge(server.place, tmp_path)("runs", "--json", "--host", f"unix://{directory}/x.sock")
     if is_fine:
         assert (done.code, done.err) == (0, "")
     else:
@@ -214,7 +214,7 @@ def test_an_open_directory_of_ours_is_closed_by_the_first_server(here: Place, tm
     directory = here.runtime_dir / "kedge"
     directory.mkdir()
     directory.chmod(0o777)
-    done = Kedge(here, tmp_path)("runs")
+    done = Kedge(here, tmp_path)("runs", "--json")
     assert (done.code, done.err) == (0, "")
     assert directory.stat().st_mode & 0o777 == 0o700
 

@@ -55,8 +55,11 @@ def chosen(is_wanted: Callable[[Route], bool]) -> list[ParameterSet]:
 
 # `proof` is answered over TCP alone, and there without a token.
 WITH_TOKEN = chosen(lambda route: route.path != PROOF)
-# There is no MCP server whose login could be asked for.
-GETTING = chosen(lambda route: route.method == "GET" and route.path != PROOF and "{name}" not in route.path)
+# There is no MCP server whose login could be asked for, no job, and no prompt in the queue.
+ABSENT = ("{name}", "{job_id}", "/prompts/{run_id}")
+GETTING = chosen(
+    lambda route: route.method == "GET" and route.path != PROOF and not any(each in route.path for each in ABSENT)
+)
 OF_WORKSPACE = chosen(lambda route: "{workspace_id}" in route.path)
 WITH_BODY = chosen(lambda route: route.body is not None)
 HARMLESS = chosen(lambda route: route.body not in (None, api.ControlBody))

@@ -110,12 +110,6 @@ def test_head_has_the_headers_of_get_and_no_body(client: Client, route: Route, t
     client.ended(workspace, run_id)
     path = path_of(route, workspace_id=workspace.rpartition("/")[2], session_id=session_id, run_id=run_id)
     head = client.ask("HEAD", path)
-    if "{job_id}" in route.path:
-        assert head.status == 404, "there is no job"
-        return
-    if route.path.endswith("/prompts/{run_id}"):
-        assert head.status == 409, "the run does not wait any more"
-        return
     assert (head.status, head.body) == (200, b"")
     assert head.headers["content-type"] == route.media_type
     assert head.headers["kedge-version"] == VERSION

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from kedge.tools import builtin
-from kedge.tools.registry import TOOLS, select_tools
+from kedge.tools.registry import TOOLS, load_language_tools, select_tools
 
 
 def test_every_module_of_builtin_is_registered() -> None:
     directory = Path(builtin.__file__).parent
-    modules = {path.stem for path in directory.glob("*.py")} - {"__init__"}
-    assert modules == {path.stem for path in directory.glob("*.md")} == {tool.name for tool in TOOLS}
+    modules = {path.stem for path in directory.glob("*.py")} - {"__init__", "lsp"}
+    tools, language_tools = {tool.name for tool in TOOLS}, {tool.name for tool in load_language_tools()}
+    assert modules == tools
+    assert {path.stem for path in directory.glob("*.md")} == tools | language_tools
 
 
 def test_a_sub_agent_has_the_tools_that_change_nothing_and_starts_neither_agents_nor_jobs() -> None:

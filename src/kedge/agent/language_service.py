@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kedge.config.errors import BadConfig
 from kedge.config.schema import Config, Configure
 from kedge.config.trust import is_trusted
 from kedge.engine.turn import TurnContext
@@ -37,14 +38,14 @@ class LanguageServices:
         }
         self._workspaces: dict[str, WorkspaceLanguages] = {}
 
-    async def find_installed(self, directory: Path) -> bool:
+    async def find_installed(self, directory: Path, run_config: Config) -> bool:
         """Whether there is a server for a type of file in the workspace. Starts none."""
-        config = await self._read_config(directory)
+        config = await self._read_run_config(directory, run_config)
         return config.agent.language_servers and await asyncio.to_thread(self._find_installed, directory, config)
 
-    async def open(self, ctx: TurnContext) -> WorkspaceLanguages | None:
+    async def open(self, ctx: TurnContext, run_config: Config) -> WorkspaceLanguages | None:
         """Return the servers of a run's workspace; None if they are switched off. Starts none."""
-        config = await self._read_config(ctx.directory)
+        config = await self._read_run_config(ctx.directory, run_config)
         if not config.agent.language_servers:
             return None
         return await self._open(ctx.workspace_id, ctx.directory, ctx.host, config)
@@ -85,6 +86,13 @@ class LanguageServices:
             workspace = self._workspaces[workspace_id] = WorkspaceLanguages(directory, self._environ, host)
         await workspace.servers.configure(config, is_trusted=self._is_trusted(directory, config))
         return workspace
+
+    async def _read_run_config(self, directory: Path, run_config: Config) -> Config:
+        """Return the configuration; that of the run if it refers to variables that only the run's caller has."""
+        try:
+            return await self._read_config(directory)
+        except BadConfig:
+            return run_config
 
     async def _read_config(self, directory: Path) -> Config:
         return await asyncio.to_thread(self._configure, directory, self._environ)

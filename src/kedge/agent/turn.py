@@ -380,7 +380,7 @@ class _Turn:
         tools = self._select_tools(endpoint.info, base.config)
         surroundings = await self._load_surroundings(scope, judge, tools, history)
         tools = [tool for tool in tools if surroundings.has_skills or tool.name != "skill"]
-        languages = await deps.languages.open(ctx) if tools and surroundings.first.languages else None
+        languages = await deps.languages.open(ctx, base.config) if tools and surroundings.first.languages else None
         scope.languages = languages and languages.features
         if languages is not None:
             tools += select_tools(ctx.run.kind, ctx.run.permissions, load_language_tools())
@@ -444,7 +444,7 @@ class _Turn:
             if any(tool.name == "agent" for tool in tools)
             else (),
         )
-        if is_new and tools and await self._deps.languages.find_installed(ctx.directory):
+        if is_new and tools and await self._deps.languages.find_installed(ctx.directory, scope.config):
             current = msgspec.structs.replace(current, languages=True)
         return await SessionSurroundings.load(ctx, current, scope.env, is_new=is_new)
 
