@@ -16,6 +16,7 @@ from kedge.protocol.mcp import McpEvent
 from kedge.protocol.messages import ToolResult
 from tests.e2e.home import Home
 from tests.e2e.project import Project, call, step
+from tests.mcp.odd import wait_for_exit
 from tests.server.client import LIMIT_S, done
 from tests.server.process import Server
 from tests.support.npm import install_packages
@@ -110,10 +111,11 @@ def test_a_repository_starts_nothing_unless_it_is_trusted_and_nothing_any_more_w
             trust(project, [])
             (listed,) = [done(project.client.get(f"{project.workspace}/mcp"))]
         assert listed == {"servers": []}
+        wait_for_exit([pid], limit_ms=10_000)  # promptly, not only with Kedge's server
+        assert not is_alive(pid)
         refused = project.run(project.prompt(step(call("mcp_odd_echo"))), "--allow", "mcp_odd_*")
         assert refused.code == 0
         assert server.stop() == 0
-        assert not is_alive(pid)
     finally:
         server.kill()
 

@@ -1,7 +1,9 @@
 """An MCP server over standard streams, on the standard library alone, that can misbehave. Run in a child process.
 
-usage: python odd_server.py DIRECTORY [modern|legacy|mute|many|slow]; DIRECTORY gets a line in `requests` for each
-message, the number of the process in `pid`, and is where a task waits for the file `finish`.
+usage: python odd_server.py DIRECTORY [KIND]; DIRECTORY gets a line in `requests` for each message, the number of the
+process in `pid`, and is where a task waits for the file `finish`. The kinds: modern, legacy, many (tools), slow (never
+begins), mute (never answers), silent (legacy, ignores the probe), late (answers the probe after a legacy beginning),
+deaf (reads nothing after its list), listless (never lists), wordy (has instructions).
 """
 
 from __future__ import annotations
@@ -39,7 +41,13 @@ NAMES = [
     "big",
     "progress",
     "env",
+    "endless",
 ]
+DISCOVERED = {
+    "resultType": "complete",
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+} | ({"instructions": "Speak up."} if KIND == "wordy" else {})
 waiting: dict[int, Any] = {}  # requests of a legacy call, by our id
 
 
@@ -78,7 +86,7 @@ def call(id: Any, params: dict[str, Any]) -> dict[str, Any] | None:
             return text(str(given.get("text")))
         case "env":
             return text(json.dumps(dict(os.environ)))
-        case "ask" if KIND == "legacy":
+        case "ask" if KIND in ("legacy", "silent"):
             waiting[100] = id
             send({"id": 100, "method": "elicitation/create", "params": FORM})
             return None
@@ -94,6 +102,8 @@ def call(id: Any, params: dict[str, Any]) -> dict[str, Any] | None:
             return text(json.dumps([params.get("inputResponses"), params.get("requestState")]))
         case "task":
             return {"resultType": "task", "taskId": "t-1", "status": "working", "ttlMs": None, "pollIntervalMs": 100}
+        case "endless":
+            return {"resultType": "input_required", "requestState": "again"}
         case "hang":
             return None
         case "die":
@@ -127,8 +137,13 @@ def answer(message: dict[str, Any]) -> None:
     match method:
         case "server/discover" if KIND == "legacy":
             send({"id": id, "error": {"code": -32601, "message": "no such method"}})
+        case "server/discover" if KIND in ("silent", "late"):
+            waiting[0] = id
+        case "initialize" if KIND == "late":
+            send({"id": waiting.pop(0), "result": DISCOVERED})
+            send({"id": id, "error": {"code": -32601, "message": "no such method"}})
         case "server/discover":
-            result = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            result = DISCOVERED
         case "initialize":
             info = {"name": "odd", "version": "1"}
             result = {
@@ -136,6 +151,8 @@ def answer(message: dict[str, Any]) -> None:
                 "capabilities": {"tools": {"listChanged": True}},
                 "serverInfo": info,
             }
+        case "tools/list" if KIND == "listless":
+            pass
         case "tools/list":
             result = list_tools()
         case "tools/call":
@@ -167,6 +184,8 @@ def main() -> None:
         note(f"{message.get('method')} {params.get('name', params.get('taskId', ''))}".strip())
         if KIND != "mute":
             answer(message)
+        if KIND == "deaf" and message.get("method") == "tools/list":
+            time.sleep(600)
     note("ended")
 
 

@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
-import select
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from kedge.config.schema import McpServerConfig, McpToolsConfig
 from kedge.mcp import servers as supervisor
 from kedge.protocol.mcp import McpEvent
-from kedge.protocol.messages import Delta, ToolResult
+from kedge.protocol.messages import Delta
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import RunOptions
 from kedge.tools.registry import TOOLS
 from tests.agent.driver import Driver
-from tests.mcp.waits import FileWatch
+from tests.mcp.odd import ALLOW, Odd, asked, calling, gone, place_of, result_of, until_ready, use
 from tests.support.harness import Kedge
 from tests.support.model_server import ModelServer
 from tests.support.processes import is_alive
-
-ODD = Path(__file__).parent / "odd_server.py"
-ALLOW = RunOptions(allow=("mcp_*",))
-
-
-class Odd:
-    """A configured odd server, and what it noted."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        place.mkdir()
-
-    def config(self, kind: str = "modern", **fields: Any) -> McpServerConfig:
-        fields = {"args": (str(ODD), str(self.place), kind), **fields}
-        return McpServerConfig(command=sys.executable, **fields)
-
-    @property
-    def requests(self) -> list[str]:
-        file = self.place / "requests"
-        return file.read_text().splitlines() if file.exists() else []
-
-    @property
-    def pid(self) -> int:
-        return int((self.place / "pid").read_text())
-
-    def count(self, line: str) -> int:
-        return self.requests.count(line)
-
-    async def noted(self, line: str, times: int = 1) -> None:
-        await FileWatch(self.place).until(lambda: self.count(line) >= times)
 
 
 @pytest.fixture
@@ -68,27 +31,6 @@ def odd(tmp_path: Path) -> Odd:
 async def driver(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Driver]:
     async with Driver(kedge, model_server.base_url, tools=TOOLS) as driver:
         yield driver
-
-
-def use(driver: Driver, **configs: McpServerConfig) -> None:
-    driver.config = msgspec.structs.replace(driver.config, mcp=configs)
-
-
-def calling(name: str, text: str = "done", **given: Any) -> str:
-    calls = json.dumps([{"name": name, "input": given}])
-    return f"[[fake tool_calls='{calls}' text=\"{text}\"]]"
-
-
-async def result_of(driver: Driver, session_id: str) -> ToolResult:
-    return (await driver.kedge.results(session_id))[-1]
-
-
-async def asked(driver: Driver, kind: type[Any]) -> Any:
-    """The newest request of this kind that is pending."""
-    await driver.kedge.seen(lambda event: isinstance(event.payload, kind))
-    name = "permission" if kind is PermissionRequest else "question"
-    (request,) = await driver.kedge.store.pending_requests(driver.kedge.workspace_id, name)
-    return request
 
 
 def tools_of(model_server: ModelServer) -> list[list[str]]:
@@ -135,7 +77,7 @@ async def test_a_server_that_was_never_connected_delays_no_prompt_and_joins_the_
     session = await driver.kedge.session()
     assert (await driver.ask('[[fake text="first"]]', session)).text == "first"
     assert slow.requests in ([], ["started"])
-    await ready(driver, "odd")
+    await until_ready(driver, "odd")
     await driver.ask('[[fake text="second"]]', session)
     monkeypatch.setattr("kedge.agent.mcp_tools.JOIN_S", 0.0)  # the slow one is not waited for any more
     await driver.ask(calling("mcp_odd_echo"), session, options=ALLOW)
@@ -153,7 +95,7 @@ async def test_the_first_request_has_the_tools_that_a_server_offered_last_before
 ) -> None:
     use(driver, odd=odd.config())
     await driver.ask(calling("mcp_odd_echo"), options=ALLOW)
-    await ready(driver, "odd")
+    await until_ready(driver, "odd")
     (odd.place / "slow").touch()
     await driver.agent.workspace_deleted(driver.kedge.workspace_id)  # as after a restart: nothing is in memory
     await driver.kedge.restart()
@@ -366,6 +308,7 @@ async def test_processes_end_with_their_children_when_the_configuration_or_the_w
     session = await driver.kedge.session()
     await driver.ask(calling("mcp_odd_spawn"), session, options=ALLOW)
     grandchild = int((await result_of(driver, session)).content)
+    await other.noted("started")
     pid, other_pid = odd.pid, other.pid
     assert is_alive(grandchild)
     use(driver, other=other.config())
@@ -437,7 +380,7 @@ async def test_states_are_told_and_listed_and_a_server_can_be_restarted(driver: 
     assert states == {"odd": "idle", "off": "disabled", "bad": "idle"}
     assert odd.requests == []  # reading starts none
     await driver.ask('[[fake text="x"]]')
-    await ready(driver, "odd")
+    await until_ready(driver, "odd")
     servers = {server.name: server for server in (await service.describe(*place)).servers}
     assert (servers["odd"].state, servers["bad"].state) == ("ready", "failed")
     assert "no-such-program" in (servers["bad"].error or "")
@@ -450,35 +393,3 @@ async def test_states_are_told_and_listed_and_a_server_can_be_restarted(driver: 
     told = [each.event.payload for each in driver.kedge.watcher.frames]
     states = [(event.name, event.state) for event in told if isinstance(event, McpEvent)]
     assert states.index(("odd", "starting")) < states.index(("odd", "ready"))
-
-
-async def ready(driver: Driver, name: str) -> None:
-    def is_it(event: Any) -> bool:
-        return isinstance(event.payload, McpEvent) and (event.payload.name, event.payload.state) == (name, "ready")
-
-    await driver.kedge.seen(is_it)
-
-
-def place_of(driver: Driver) -> tuple[Path, Any]:
-    kedge = driver.kedge
-    return kedge.engine.root_of(kedge.workspace_id), kedge.engine.host_of(kedge.workspace_id)
-
-
-async def gone(*pids: int) -> None:
-    async with asyncio.timeout(20):
-        while any(map(is_alive, pids)):
-            await asyncio.to_thread(wait_for_exit, [pid for pid in pids if is_alive(pid)])
-
-
-def wait_for_exit(pids: list[int]) -> None:
-    """Until one of them ends, for a second at most."""
-    poll = select.poll()
-    with contextlib.ExitStack() as ends:
-        for pid in pids:
-            try:
-                fd = os.pidfd_open(pid)
-            except ProcessLookupError:
-                return
-            ends.callback(os.close, fd)
-            poll.register(fd, select.POLLIN)
-        poll.poll(1_000)

@@ -139,6 +139,29 @@ async def test_names_and_parameters_are_encoded_so_that_no_header_can_be_injecte
         assert sent["mcp-param-p"] == "=?base64?w7wNCkV2aWw6IDI=?="
 
 
+async def test_a_call_refused_for_its_headers_is_sent_once_more_after_the_tools_were_listed_again() -> None:
+    refused = {"code": -32020, "message": "header mismatch"}
+
+    async def on_call(got: Got, writer: asyncio.StreamWriter) -> None:
+        if got.message["method"] == "tools/list":
+            schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "P"}}}
+            writer.write(
+                document(result(got, {"resultType": "complete", "tools": [{"name": "n", "inputSchema": schema}]}))
+            )
+        elif got.headers.get("mcp-param-p") == "right":
+            writer.write(document(result(got, DONE)))
+        else:
+            writer.write(document({"jsonrpc": "2.0", "id": got.message["id"], "error": refused}, "400 Bad Request"))
+
+    async with connected(modern(on_call)) as (client, server, _):
+        await client.call_tool("n", {"p": "right"}, Watcher())
+        assert [got.message["method"] for got in server.got[-3:]] == ["tools/call", "tools/list", "tools/call"]
+        sent = len(server.got)
+        with pytest.raises(RpcError):
+            await client.call_tool("n", {"p": "wrong"}, Watcher())
+        assert len(server.got) == sent + 3
+
+
 async def test_a_call_whose_answer_is_lost_is_not_sent_again() -> None:
     async def on_call(got: Got, writer: asyncio.StreamWriter) -> None:
         if got.message["params"]["arguments"]["when"] == "in the stream":

@@ -7,15 +7,27 @@ from base64 import b64encode
 import pytest
 
 from kedge.jsonrpc.errors import InvalidAnswer
-from kedge.mcp.messages import Content, PromptInfo, PromptMessage, PromptResult, ResourceContents, ResourceInfo
+from kedge.mcp.messages import (
+    Content,
+    PromptInfo,
+    PromptMessage,
+    PromptResult,
+    ResourceContents,
+    ResourceInfo,
+    ResourceResult,
+)
 from kedge.mcp.prompts import MAX_TEXT_CHARS, describe_prompts, describe_resources, make_attachments, make_prompt
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
+def of(*contents: ResourceContents) -> ResourceResult:
+    return ResourceResult(contents=list(contents))
+
+
 def test_a_resource_is_marked_as_data_of_its_server_and_cut() -> None:
     long = "x" * (MAX_TEXT_CHARS + 1)
-    (attachment,) = make_attachments("s", "note://a", [ResourceContents(uri="note://a\n[evil]", text=long)])
+    (attachment,) = make_attachments("s", "note://a", of(ResourceContents(uri="note://a\n[evil]", text=long)))
     text = attachment.content.decode()
     first = text.partition("\n")[0]
     assert "MCP server s" in first
@@ -27,7 +39,7 @@ def test_a_resource_is_marked_as_data_of_its_server_and_cut() -> None:
 
 def test_an_image_is_attached_by_what_it_is_and_not_by_what_it_is_called() -> None:
     blob = b64encode(PNG).decode()
-    (attachment,) = make_attachments("s", "a", [ResourceContents(uri="a", blob=blob, mime_type="text/html")])
+    (attachment,) = make_attachments("s", "a", of(ResourceContents(uri="a", blob=blob, mime_type="text/html")))
     assert (attachment.mime_type, attachment.content) == ("image/png", PNG)
 
 
@@ -36,9 +48,10 @@ def test_an_image_is_attached_by_what_it_is_and_not_by_what_it_is_called() -> No
 )
 def test_what_no_model_can_read_is_refused(blob: str) -> None:
     with pytest.raises(InvalidAnswer):
-        make_attachments("s", "a", [ResourceContents(uri="a", blob=blob)])
-    with pytest.raises(InvalidAnswer):
-        make_attachments("s", "a", [])
+        make_attachments("s", "a", of(ResourceContents(uri="a", blob=blob)))
+    for result in (of(), ResourceResult(result_type="input_required", contents=[ResourceContents(text="x")])):
+        with pytest.raises(InvalidAnswer):
+            make_attachments("s", "a", result)
 
 
 def test_messages_of_a_prompt_become_one_prompt_with_attachments() -> None:

@@ -190,7 +190,7 @@ class McpAccess:
         server, _ = await self._find(name, directory, host)
         await server.connect(LIST_S)
         with _translate_errors(name), server.call() as client:
-            return McpResourceContent(make_attachments(name, uri, (await client.read_resource(uri)).contents))
+            return McpResourceContent(make_attachments(name, uri, await client.read_resource(uri)))
 
     async def _list_prompts(self, server: McpServer) -> list[McpPrompt]:
         from kedge.mcp.prompts import describe_prompts

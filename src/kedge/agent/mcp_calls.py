@@ -17,7 +17,7 @@ import msgspec
 from kedge import failpoints
 from kedge.agent.mcp_input import answer_input
 from kedge.files.states import compute_digest
-from kedge.jsonrpc.errors import CannotConnect, Disconnected, PeerError, RpcError
+from kedge.jsonrpc.errors import CannotConnect, Disconnected, Ended, PeerError, RpcError
 from kedge.jsonrpc.messages import Json
 from kedge.mcp.client import Client
 from kedge.mcp.listing import OfferedTool
@@ -34,7 +34,7 @@ POLL_S = (0.1, 60.0)  # bounds of the pause between two looks at a task
 DEFAULT_POLL_S = 2.0
 MAX_RECONNECTS = 5  # while a task is watched
 MAX_PROGRESS_CHARS = 300
-_RETRY_PAUSE_S = 1.0  # where a server wants the same call again without asking anything
+RETRY_PAUSE_S = 1.0  # where a server wants the same call again without asking anything
 
 
 class CallState(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -102,17 +102,28 @@ class ToolCall:
         while True:
             if state.task_id is not None:
                 return await self._follow_task(state, state.task_id, cancel_later)
-            await self._connect()
             if again is not None:
+                await self._connect()
                 await self._ctx.keep_state(None)  # from here on the call may have effects
                 failpoints.hit("mcp.again")
-            with self._server.call() as client:
-                result = await client.call_tool(self._tool.tool, self._arguments, self._watcher, again=again)
+            result = await self._send(again)
             if result.result_type == "complete":
                 return result
             state = await self._keep(state, result)
             if state.task_id is None:
                 again = await self._answer_round(state)
+
+    async def _send(self, again: Json | None) -> CallResult:
+        for is_last in (False, True):
+            await self._connect()
+            with self._server.call() as client:
+                try:
+                    return await client.call_tool(self._tool.tool, self._arguments, self._watcher, again=again)
+                except Ended:  # a moment ago: nothing was sent
+                    if is_last:
+                        raise
+            await self._server.wait_for_end(client)
+        raise AssertionError
 
     async def _keep(self, state: CallState, result: CallResult) -> CallState:
         if state.round >= MAX_ROUNDS:
@@ -134,7 +145,7 @@ class ToolCall:
         """Return what is sent with the same call the next time."""
         responses = await self._answer(state.requests, f"round {state.round}")
         if not state.requests:
-            await asyncio.sleep(_RETRY_PAUSE_S * state.round)
+            await asyncio.sleep(RETRY_PAUSE_S * state.round)
         again: Json = {"inputResponses": responses} if state.requests else {}
         return again if state.request_state is None else {**again, "requestState": state.request_state}
 

@@ -167,13 +167,25 @@ def _read_answer(field: _Field, given: Any) -> Any:
             raise _DoesNotFit("An answer is needed here.")
         return None
     if kind == "boolean":
-        return _is_yes(given)
+        return _read_yes_or_no(given)
     if kind == "array":
         return _read_choices(field, cast("list[Any]", given) if isinstance(given, list) else [given])
     if field.options:
         return _read_choice(field, given)
     text = str(given).strip()
     return _read_number(schema, text) if kind in ("number", "integer") else _check_text(schema, text)
+
+
+def _read_yes_or_no(given: Any) -> bool:
+    if isinstance(given, bool):
+        return given
+    match str(given).strip().lower():
+        case "yes" | "y" | "true":
+            return True
+        case "no" | "n" | "false":
+            return False
+        case _:
+            raise _DoesNotFit("Answer yes or no.")
 
 
 def _read_choices(field: _Field, given: list[Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 PeerError
 ├── CannotConnect      the server could not be started or reached: the request was not sent
+│   └── Ended          the connection had ended before
 ├── Disconnected       the connection ended: a request in flight may have had effects
 ├── TimedOut           no answer in time: the request was canceled, and may have had effects
 ├── InvalidAnswer      an answer that breaks the protocol
@@ -24,6 +25,10 @@ class PeerError(Exception):
 
 
 class CannotConnect(PeerError):
+    pass
+
+
+class Ended(CannotConnect):
     pass
 
 

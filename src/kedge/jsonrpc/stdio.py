@@ -19,7 +19,7 @@ import msgspec
 
 from kedge import failpoints
 from kedge.files.environment import find_program
-from kedge.jsonrpc.errors import CannotConnect, Disconnected, InvalidAnswer, PeerError
+from kedge.jsonrpc.errors import CannotConnect, Disconnected, Ended, InvalidAnswer, PeerError
 from kedge.jsonrpc.messages import Failure, Listener, Message, Notification, Request, RequestId, Result, decode, encode
 from kedge.protocol.text_safety import one_line
 
@@ -186,13 +186,15 @@ class StdioConnection(asyncio.SubprocessProtocol):
 
     def _write(self, message: Message) -> None:
         if self._closed is not None:
-            raise CannotConnect(self._closed.text) from self._closed
+            raise Ended(self._closed.text) from self._closed
         assert self._input is not None
         if self._input.is_closing():
-            raise Disconnected("the server has ended")
+            raise Ended("the server has ended")
         if self._input.get_write_buffer_size() > MAX_UNSENT_BYTES:
             raise CannotConnect("the server does not read its input")
         self._input.write(self._framing.wrap(encode(message)))
+        if self._input.is_closing():  # nobody reads it any more
+            raise Ended("the server has ended")
 
     # --- what asyncio calls
 

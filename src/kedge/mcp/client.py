@@ -22,7 +22,7 @@ from kedge.jsonrpc.errors import (
     TimedOut,
 )
 from kedge.jsonrpc.messages import ErrorBody, Failure, Json, Notification, Request, RequestId, Result
-from kedge.mcp.errors import MODERN_CODES, UNSUPPORTED_VERSION, HttpRefused
+from kedge.mcp.errors import HEADER_MISMATCH, MODERN_CODES, UNSUPPORTED_VERSION, HttpRefused
 from kedge.mcp.messages import (
     CLIENT_INFO,
     LEGACY,
@@ -392,14 +392,22 @@ class Client:
                     method, params, watcher, can_elicit, timeout_s or self._timeout_s, is_bare=is_bare
                 )
             except RpcError as error:
-                # It was not executed. A server may stop to speak a version at any time.
-                usable = [each for each in MODERN_VERSIONS if each in _find_supported(error)]
-                if is_retry or is_bare or error.code != UNSUPPORTED_VERSION or not usable:
+                if is_retry or is_bare or not await self._follow_refusal(method, error):
                     raise
-                self._use("modern", usable[0])
             else:
                 return _decode_result(raw, type)
         raise AssertionError
+
+    async def _follow_refusal(self, method: str, error: RpcError) -> bool:
+        """Adapt to what the server wants; return whether to send the request, which was not executed, once more."""
+        usable = [each for each in MODERN_VERSIONS if each in _find_supported(error)]
+        if error.code == UNSUPPORTED_VERSION and usable:
+            self._use("modern", usable[0])  # a server may stop to speak a version at any time
+            return True
+        if error.code == HEADER_MISMATCH and method == "tools/call":
+            await self.list_tools()  # other parameters are to be sent as headers
+            return True
+        return False
 
     async def _request(
         self,

@@ -7,7 +7,7 @@ from base64 import b64decode
 from collections.abc import Iterable
 
 from kedge.jsonrpc.errors import InvalidAnswer
-from kedge.mcp.messages import Content, PromptInfo, PromptResult, ResourceContents, ResourceInfo, ResourceTemplate
+from kedge.mcp.messages import Content, PromptInfo, PromptResult, ResourceInfo, ResourceResult, ResourceTemplate
 from kedge.protocol.bounds import MAX_IMAGE_BYTES, detect_image_type
 from kedge.protocol.mcp_requests import McpPrompt, McpPromptArgument, McpPromptText, McpResource
 from kedge.protocol.runs import Attachment
@@ -70,7 +70,7 @@ def make_prompt(server: str, result: PromptResult) -> McpPromptText:
             role = f"{message.role.capitalize()}: " if has_roles else ""
             texts.append(f"{role}{content.text}")
         elif content.type == "resource" and content.resource is not None:
-            attachments += make_attachments(server, content.resource.uri, [content.resource])
+            attachments += make_attachments(server, content.resource.uri, ResourceResult(contents=[content.resource]))
         elif (image := _make_image(f"{server}-{len(attachments) + 1}", content)) is not None:
             attachments.append(image)
     text = "\n\n".join(texts)
@@ -79,10 +79,14 @@ def make_prompt(server: str, result: PromptResult) -> McpPromptText:
     return McpPromptText(_cut(text), attachments)
 
 
-def make_attachments(server: str, uri: str, contents: Iterable[ResourceContents]) -> list[Attachment]:
+def make_attachments(server: str, uri: str, result: ResourceResult) -> list[Attachment]:
     """Return the content of a resource as files. Raises `InvalidAnswer` for what no model can read."""
+    if result.result_type != "complete":
+        raise InvalidAnswer(
+            "the server wants to ask something before it gives the resource, which Kedge does not support"
+        )
     attachments: list[Attachment] = []
-    for number, each in enumerate(list(contents)[:MAX_CONTENTS], 1):
+    for number, each in enumerate(result.contents[:MAX_CONTENTS], 1):
         name = one_line(f"{server}:{each.uri or uri}", 200)
         name = name if number == 1 else f"{name}#{number}"
         if each.text is not None:

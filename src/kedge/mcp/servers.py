@@ -117,6 +117,11 @@ class McpServer:
         await asyncio.wait([ready, running], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
 
+    async def wait_for_end(self, client: Client) -> None:
+        """Wait until a connection that takes no requests any more is given up."""
+        while self.client is client:
+            await self._ended.wait()
+
     async def stop(self, state: McpState = "idle", error: str | None = None) -> None:
         """End the connection and the process. Bounded in time."""
         running, self._running = self._running, None
@@ -216,6 +221,8 @@ class McpServer:
 
     def on_closed(self, error: PeerError) -> None:
         self._end = error
+        self.client = None  # no call begins on it any more
+        self.ready.clear()
         self._ended.set()
 
     def _relist(self) -> None:
