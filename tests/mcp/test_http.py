@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kedge.jsonrpc.errors import CannotConnect, Disconnected, InvalidAnswer, PeerError
+from kedge.jsonrpc.errors import CannotConnect, Disconnected, InvalidAnswer, PeerError, RpcError
 from kedge.jsonrpc.messages import Json
 from kedge.mcp import http as transport_module
 from kedge.mcp.client import Client
