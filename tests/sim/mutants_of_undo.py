@@ -56,6 +56,12 @@ def history_is_remembered_with_what_was_undone() -> Generator[None]:
 
 
 @contextmanager
+def undo_of_files_hides_messages() -> Generator[None]:
+    with rewritten(undos, "_hide", 'if undo["hides"]', "if True"):
+        yield
+
+
+@contextmanager
 def fork_lacks_its_last_message() -> Generator[None]:
     with rewritten(undos, "fork", "seq <= ? AND reason", "seq < ? AND reason"):
         yield
@@ -68,5 +74,6 @@ MUTANTS = (
     undo_is_forgotten_at_a_crash,
     redo_comes_after_a_new_prompt,
     history_is_remembered_with_what_was_undone,
+    undo_of_files_hides_messages,
     fork_lacks_its_last_message,
 )
