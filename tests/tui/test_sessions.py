@@ -236,6 +236,16 @@ async def test_a_reopened_session_shows_the_files_it_changed(served: Home, tmp_p
         await ui.hides("Changed files")
 
 
+async def test_an_undo_during_a_run_says_what_to_do(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as ui:
+        await ui.submit(asking(gate="at-work", text="THE-END"))
+        await ui.until(lambda: ui.app.chat.session is not None and ui.app.chat.session.active, "it runs")
+        await ui.submit("/undo")
+        await ui.shows("Cancel the running turn first (Esc Esc)")
+        served.models.release("at-work")
+        await ui.shows("THE-END")
+
+
 async def test_an_undo_by_another_client_shows_at_once(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path, mode="yolo") as ui, await AsyncClient.connect(str(tmp_path)) as other:
         await change(ui, served, tmp_path)

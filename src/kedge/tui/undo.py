@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kedge.client.errors import ClientError
+from kedge.client.errors import ClientError, Refused
 from kedge.http.http1 import escape
 from kedge.protocol.files import FileStep, Restore, Rewound, Timeline
 from kedge.protocol.obstacles import UNSURE
@@ -32,7 +32,8 @@ async def rewind(screen: Chat, session_id: str, what: str, message_id: str | Non
         body = _read_choice(choice)
         done = await screen.api.call_once("POST", target, {**where, **body}, type=Rewound)
     except ClientError as error:
-        screen.hint(str(error))
+        is_busy = isinstance(error, Refused) and error.code == "session_busy"
+        screen.hint("Cancel the running turn first (Esc Esc), or wait until it ends" if is_busy else str(error))
         return
     screen.open_session(session_id)
     restore: Restore = body.get("restore", "both")
