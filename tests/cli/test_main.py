@@ -215,3 +215,10 @@ def test_options_in_front_of_a_command_are_refused_with_the_right_order(name: st
     result = kedge("--host", "tcp://127.0.0.1:1", name)
     assert (result.returncode, result.stdout) == (2, "")
     assert f"kedge {name} OPTION" in result.stderr
+
+
+@pytest.mark.parametrize(("word", "hint"), [("sesions", "sessions"), ("rnus", "runs"), ("", "empty"), ("zzz", "--")])
+def test_a_word_that_is_no_command_is_refused_with_a_hint(word: str, hint: str) -> None:
+    result = kedge(word)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert hint in result.stderr

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "story": ("kedge.cli.demo", "run a demo in which the server is killed and nothing is lost"),
 }
 
+MIN_LIKENESS = 0.7  # of a mistyped command
 SESSIONS = "sessions"  # short for `kedge session list`
 NO_TERMINAL = "The terminal interface needs a terminal. Without one, use 'kedge run PROMPT'"
 
@@ -94,7 +95,7 @@ def dispatch(args: list[str]) -> int:
         case [name, *rest] if name in COMMANDS:
             return run_module(COMMANDS[name][0], rest)
         case [name, *_] if not name.startswith("-") and not is_prompt(name):
-            print_error(describe_unknown(name))
+            print_error(f"{describe_unknown(name)}. See 'kedge --help'.")
             return EXIT_USAGE
         case [] if not (sys.stdin.isatty() and sys.stdout.isatty()):
             print_error(f"{NO_TERMINAL}. Piped input becomes the prompt. See 'kedge --help'.")
@@ -111,9 +112,11 @@ def is_prompt(word: str) -> bool:
 def describe_unknown(name: str) -> str:
     from difflib import get_close_matches
 
-    found = get_close_matches(name, [*COMMANDS], n=2, cutoff=0.6)
+    if not name.strip():
+        return "The prompt is empty"
+    found = get_close_matches(name, [*COMMANDS, SESSIONS], n=2, cutoff=MIN_LIKENESS)
     meant = f" Did you mean {' or '.join(repr(each) for each in found)}?" if found else ""
-    return f"Unknown command {name!r}.{meant} To send it as a prompt: kedge -- PROMPT. See 'kedge --help'."
+    return f"Unknown command {name!r}.{meant} To send it as a prompt: kedge -- PROMPT"
 
 
 def run_module(module: str, args: list[str]) -> int:

@@ -98,7 +98,7 @@ def _read_prompt(options: Options) -> str | None:
         return None
     if not options.has_end:
         if not is_prompt(words[0]):
-            raise UsageError(describe_unknown(words[0]).removesuffix(" See 'kedge --help'.").removesuffix("."))
+            raise UsageError(describe_unknown(words[0]))
         if len(words) > 1:
             raise UsageError('Put the whole prompt into quotes: kedge "PROMPT"')
     prompt = as_text(" ".join(words))

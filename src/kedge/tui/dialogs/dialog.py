@@ -19,13 +19,14 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kedge.protocol.text_safety import visible_line
-from kedge.tui.formats import pad
+from kedge.tui.formats import one_line, pad
 
 T = TypeVar("T")
 # Keys that follow the opening of a dialog, or each other, more closely than this were not meant for the dialog.
 QUIET_S = 0.6
 
 
+MIN_ABOUT = 8  # cells of a description in a list
 MAX_WIDTH, FRAME_CELLS = 100, 5  # of most dialogs, as in the style sheet; border, padding and scrollbar
 
 
@@ -236,7 +237,9 @@ class Palette(FilterDialog[str]):
 
     def _draw_rows(self, items: Sequence[Item]) -> list[Content]:
         """Draw the items in columns, which are those of all items: they do not move while the user types."""
-        names, abouts, _ = (max((cell_len(each[column]) for each in self._items), default=0) for column in range(3))
+        names, abouts, keys = (max((cell_len(each[column]) for each in self._items), default=0) for column in range(3))
+        room = min(self.app.size.width * 9 // 10, MAX_WIDTH) - FRAME_CELLS - names - keys - 4
+        abouts = max(min(abouts, room), MIN_ABOUT)
         return [_draw_item(item, names, abouts) for item in items]
 
     def make_result(self, option_id: str) -> str:
@@ -248,6 +251,6 @@ def _draw_item(item: Item, name_cells: int, about_cells: int) -> Content:
     return Content.assemble(
         (pad(name, name_cells), "bold"),
         "  ",
-        (pad(about, about_cells), "$foreground-muted"),
+        (pad(one_line(about, about_cells), about_cells), "$foreground-muted"),
         (f"  {key}" if key else "", "$text-primary"),
     )

@@ -170,7 +170,7 @@ def _find_endpoint(model: str, offered: Offered, values: dict[str, object], prov
     variable = next((each.url_variable for each in providers if each.provider_id == provider), "")
     url = values.get(f"providers.{provider}.base_url") or os.environ.get(variable) or "the provider's own address"
     why = next((each.why for each in offered.providers if each.id == provider), "")
-    return f"{url}{f'  ({why})' if why else ''}"
+    return f"{url}{f'  ({why})' if why and str(url) not in why else ''}"
 
 
 def _describe_sandbox(values: dict[str, object]) -> str:
