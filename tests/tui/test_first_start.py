@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, OptionList
 
+from kedge.tui.dialogs import dialog
 from tests.e2e.home import Home, new_home
 from tests.support.model_control import ModelControl
 from tests.tui.ui_driver import kedge
@@ -61,7 +62,10 @@ async def test_a_key_is_entered_checked_and_stored_a_model_chosen_and_there_is_a
         await ui.idle()
 
 
-async def test_a_key_that_is_refused_one_day_is_asked_for_and_the_run_goes_on(home: Home, tmp_path: Path) -> None:
+async def test_a_key_that_is_refused_one_day_is_asked_for_and_the_run_goes_on(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialog, "QUIET_S", 0.0)  # nothing was typed ahead
     async with kedge(tmp_path, is_ready=False, model="openai/fake-model") as ui:
         await ui.opens("FirstStart")
         await ui.app.api.log_in("openai", RIGHT)

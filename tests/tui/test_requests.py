@@ -379,6 +379,7 @@ async def test_questions_are_answered_with_the_mouse(served: Home, tmp_path: Pat
     async with kedge(tmp_path, (100, 40)) as ui:
         await ask_questions(ui, served, "ask my mouse", QUESTIONS[:2])
         for label in ("No", "green [x]", "[ Send ]"):
+            await ui.shows(label)
             y, line = next((y, line) for y, line in enumerate(ui.text.splitlines()) if label in line)
             await ui.pilot.click(offset=(line.index(label), y))
         await ui.shows("THE-END")

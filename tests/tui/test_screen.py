@@ -71,6 +71,7 @@ async def test_a_prompt_that_no_server_took_runs_once_when_there_is_one(
         await ui.hides("cannot be reached")
         await ui.press("enter")
         await ui.until(lambda: not ui.app.chat.editor.text, "it is gone from the editor")
+        await ui.until(lambda: ui.text.count("SECOND") > 1, "the prompt and its answer")
         await ui.idle()
         runs = await ui.app.api.call("GET", f"/runs?session_id={ui.app.chat.session_id}", type=Runs)
         assert sorted(run.prompt for run in runs.runs) == [asking(text="FIRST"), asking(text="SECOND")]
