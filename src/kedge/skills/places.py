@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -39,7 +39,7 @@ _USER: dict[Kind, tuple[str, ...]] = {
     "command": ("CONFIG/kedge/commands", "~/.claude/commands", "CONFIG/opencode/commands", "CONFIG/opencode/command"),
     "agent": ("CONFIG/kedge/agents", "~/.claude/agents", "CONFIG/opencode/agents", "CONFIG/opencode/agent"),
 }
-_SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv"})
+SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv"})
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -136,7 +136,7 @@ def find_files(place: Place, problems: list[Problem]) -> list[Found]:
             if name == SKILL_FILE if place.kind == "skill" else name.endswith(".md"):
                 if (depth > 0 or place.kind != "skill") and (file := _check_file(path, place, problems)):
                     files.append(file)
-            elif depth < MAX_DEPTH and name not in _SKIPPED and path.is_dir() and _stays(path, place, problems):
+            elif depth < MAX_DEPTH and name not in SKIPPED and path.is_dir() and _stays(path, place, problems):
                 below.append((path, depth + 1))
         pending += reversed(below)
     return sorted(files, key=lambda file: str(file.path))
@@ -203,7 +203,3 @@ def resolve_plugin_path(entry: str, env: Mapping[str, str]) -> Path | None:
 
 def show(path: Path | str) -> str:
     return replace_surrogates(str(path))
-
-
-def list_paths(places: Sequence[Place]) -> list[Path]:
-    return [place.path for place in places]

@@ -8,13 +8,12 @@ from itertools import islice
 from pathlib import Path
 
 from kedge.skills.definitions import Command, Origin, Skill
-from kedge.skills.places import SKILL_FILE, show
+from kedge.skills.places import SKILL_FILE, SKIPPED, show
 from kedge.skills.template import Filled, fill
 
 MAX_LISTED_FILES = 60
 MAX_ENTRIES = 2_000
 MAX_DEPTH = 4
-_SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
 
 
 def fill_skill(skill: Skill, arguments: str | None) -> Filled:
@@ -60,7 +59,7 @@ def list_files(skill: Skill) -> list[str]:
         for name, is_directory, is_link in listed:
             count += 1
             if is_directory:
-                if depth < MAX_DEPTH and name not in _SKIPPED:
+                if depth < MAX_DEPTH and name not in SKIPPED:
                     pending.append((directory / name, depth + 1))
             elif not is_link and not (directory == root and name == SKILL_FILE):
                 found.append(show((directory / name).relative_to(root)))
