@@ -65,7 +65,7 @@ def test_attach_follows_a_run_to_its_end_and_says_how_it_ended(kedge: Kedge) -> 
     run_id = detach(kedge, "say begun; hang")
     attached = kedge.start("attach", "--stream", run_id)
     said = read_until(attached.stdout, b"begun\n")
-    assert kedge("cancel", run_id).out == f"canceled {run_id}\n"
+    assert kedge("cancel", run_id).out == f"Canceled {run_id}\n"
     done = finish(attached)
     assert (done.code, said + done.out.encode(), done.err) == (130, b"begun\n", "")
     failed = kedge("attach", detach(kedge, "fail it is broken"))
@@ -94,13 +94,13 @@ def test_attach_names_a_run_that_is_not_there(kedge: Kedge) -> None:
 
 def test_cancel_takes_a_run_a_session_or_the_one_that_is_busy(kedge: Kedge) -> None:
     first = detach(kedge, "hang")
-    assert kedge("cancel", first).out == f"canceled {first}\n"
+    assert kedge("cancel", first).out == f"Canceled {first}\n"
     second = detach(kedge, "hang")
     session = lines(kedge("runs", "--json", "-n", "1").out)[0]["session_id"]
     third = detach(kedge, "say never", "-s", session)
-    assert kedge("cancel", session).out == f"canceled {second}\ncanceled {third}\n"
+    assert kedge("cancel", session).out == f"Canceled {second}\nCanceled {third}\n"
     fourth = detach(kedge, "hang")
-    assert kedge("cancel").out == f"canceled {fourth}\n"
+    assert kedge("cancel").out == f"Canceled {fourth}\n"
     assert {run["state"] for run in lines(kedge("runs", "--json").out)} == {"cancelled"}
 
 

@@ -64,10 +64,10 @@ def test_the_start_of_a_runs_id_is_enough_if_it_is_unique(kedge: Kedge) -> None:
 
 def test_a_run_is_canceled_by_the_start_of_its_id_or_of_its_sessions(kedge: Kedge) -> None:
     kedge.run("--detach", "--run-id", "first", "wait")
-    assert kedge("cancel", "fir").out == "canceled first\n"
+    assert kedge("cancel", "fir").out == "Canceled first\n"
     kedge.run("--detach", "--run-id", "second", "wait")
     session_id = json.loads(kedge("runs", "-n", "1", "--json").out)["session_id"]
-    assert kedge("cancel", session_id[:12]).out == "canceled second\n"
+    assert kedge("cancel", session_id[:12]).out == "Canceled second\n"
     assert kedge("cancel", "nothing").code == 2
 
 

@@ -130,7 +130,7 @@ def test_the_catalog_is_updated_by_its_user_alone(kedge: Kedge, home: Home, tmp_
     listed = kedge("models", env=SHELL).out  # by the server that runs
     (line,) = [line for line in listed.splitlines() if line.startswith("anthropic/claude-99")]
     assert line.split()[1:] == ["123k", "-", "1", "2", "tools", "images"]
-    assert f"catalog of 2099-01-01 from {given}" in listed
+    assert f"Catalog of 2099-01-01 from {given}" in listed
     assert "Nothing would change" in kedge("models", "update", "--from", str(given)).out
     assert f"model catalog of 2099-01-01 from {given}" in kedge("doctor", "--offline", env=SHELL).out
     assert kedge("models", "update", "--reset").code == 0

@@ -33,7 +33,7 @@ def _cancel(options: Options) -> int:
         for run_id in cancelled:
             client.call("GET", f"/runs/{escape(run_id)}?wait={END_S}")
             if not options.has("quiet"):
-                print(f"Canceled {run_id}.")
+                print(f"Canceled {run_id}")
     if not cancelled and not options.has("quiet"):
         print_error("Nothing to cancel: no run is open", EXIT_OK)
     return EXIT_OK
