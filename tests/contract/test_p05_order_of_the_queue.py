@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random, SystemRandom
+from typing import Any
 
 import pytest
 
@@ -131,7 +132,7 @@ async def test_a_promoted_prompt_that_joined_no_turn_is_the_next_one(kedge: Kedg
     ids=lambda fields: next(iter(fields)),
 )
 async def test_a_prompt_that_cannot_join_is_told_so_and_stays_in_its_place(
-    kedge: Kedge, fields: dict[str, object]
+    kedge: Kedge, fields: dict[str, Any]
 ) -> None:
     session_id = await queue_behind(kedge, "a")
     await kedge.send(session_id, "say other", "other", **fields)

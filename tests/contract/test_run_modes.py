@@ -72,7 +72,8 @@ async def test_joined_runs_follow_whichever_is_named(kedge: Kedge) -> None:
 async def test_a_prompt_joins_the_turn_whose_mode_it_has_now(kedge: Kedge) -> None:
     session_id = await host_at_gate(kedge)
     await switch(kedge, "host", "auto-edit")
-    for run_id, mode in (("same", "auto-edit"), ("other", "ask")):
+    modes: dict[str, Mode] = {"same": "auto-edit", "other": "ask"}
+    for run_id, mode in modes.items():
         await kedge.send(session_id, f"say {run_id}", run_id, on_busy="steer", options=RunOptions(mode=mode))
     kedge.gates.open("go")
     await kedge.ends("host", "same", "other")
@@ -122,11 +123,12 @@ async def test_a_run_without_a_mode_to_switch_is_refused(kedge: Kedge) -> None:
     await kedge.end("done")
     await kedge.send(session_id, "wait go", "all", permissions="allow")
     await kedge.send(session_id, "wait go", "command", kind="shell")
-    for run_id, mode, code in (
+    refusals: list[tuple[str, Mode, str]] = [
         ("done", "plan", "run_ended"),
         ("all", "ask", "no_mode"),
         ("command", "plan", "no_mode"),
-    ):
+    ]
+    for run_id, mode, code in refusals:
         with pytest.raises(Conflict) as refused:
             await switch(kedge, run_id, mode)
         assert refused.value.code == code

@@ -62,7 +62,8 @@ def test_the_top_of_a_schema_is_an_object_with_properties() -> None:
     either = clean_schema({"anyOf": [one, other]})
     assert either["properties"].keys() == {"a", "b"}
     assert "required" not in either
-    for odd in (None, [], "x", {"type": "array"}, {"properties": 3}, {"allOf": 7, "required": "a"}):
+    odd_ones: list[Any] = [None, [], "x", {"type": "array"}, {"properties": 3}, {"allOf": 7, "required": "a"}]
+    for odd in odd_ones:
         assert clean_schema(odd)["type"] == "object"
 
 
