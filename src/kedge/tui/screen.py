@@ -292,6 +292,8 @@ class ChatScreen(Screen[None]):
         except ClientError as error:
             self.notify(str(error), severity="error")
             return
+        if not self.query(PromptEditor):
+            return  # the user quit meanwhile, and the widgets are gone
         self.session_id = session_id
         self.requests.forget()
         self.show_state()
