@@ -25,14 +25,14 @@ def detach(kedge: Kedge, script: str, *args: str) -> str:
     return done.out.strip()
 
 
-def test_runs_lists_this_workspace_the_newest_last(kedge: Kedge) -> None:
+def test_runs_lists_this_workspace_the_newest_first(kedge: Kedge) -> None:
     kedge.run("--run-id", "first", "say one")
     kedge.run("--run-id", "second", "fail no")
     done = kedge("runs")
     assert done.code == 0
     head, *rows = [line.split() for line in done.out.splitlines()]
     assert head == ["RUN", "STATE", "STARTED", "TIME", "COST", "SESSION", "PROMPT"]
-    assert [row[:2] for row in rows] == [["first", "completed"], ["second", "failed"]]
+    assert [row[:2] for row in rows] == [["second", "failed"], ["first", "completed"]]
     assert [run["run_id"] for run in lines(kedge("runs", "--json", "--state", "failed").out)] == ["second"]
     assert [run["run_id"] for run in lines(kedge("runs", "--json", "-n", "1").out)] == ["second"]
 
