@@ -43,7 +43,7 @@ NAMES = [
     "env",
     "endless",
 ]
-DISCOVERED = {
+DISCOVERED: dict[str, Any] = {
     "resultType": "complete",
     "supportedVersions": ["2026-07-28"],
     "capabilities": {"tools": {}},
