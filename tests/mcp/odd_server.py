@@ -43,10 +43,11 @@ NAMES = [
     "env",
     "endless",
 ]
+NOTHING: dict[str, Any] = {}
 DISCOVERED: dict[str, Any] = {
     "resultType": "complete",
     "supportedVersions": ["2026-07-28"],
-    "capabilities": {"tools": {}},
+    "capabilities": {"tools": NOTHING},
 } | ({"instructions": "Speak up."} if KIND == "wordy" else {})
 waiting: dict[int, Any] = {}  # requests of a legacy call, by our id
 
