@@ -37,6 +37,7 @@ class Driver:
     ) -> None:
         self.kedge = kedge
         self.config = Config(agent=AgentConfig(titles=False))  # beside the run, at any time: not in every count
+        self.load_config: Callable[[Mapping[str, str]], Config] = lambda _env: self.config
         self.today = date(2031, 2, 3)
         self.delays: list[float] = []
         self.env = env or {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"}
@@ -44,7 +45,7 @@ class Driver:
             ModelClient(),
             environ=self.env,
             data_dir=kedge.data,
-            configure=lambda _directory, _env: self.config,
+            configure=lambda _directory, env: self.load_config(env),
             tools=tools,
             selector=ModelSelector(Credentials(kedge.data / CREDENTIALS_FILE)),  # nothing of this machine
             retry=RetryPolicy(sleep=sleep or self._sleep, random=lambda: 1.0),

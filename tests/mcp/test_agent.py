@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import pytest
 
-from kedge.config.schema import McpServerConfig, McpToolsConfig
+from kedge.config.errors import BadConfig, Problem
+from kedge.config.schema import Config, McpServerConfig, McpToolsConfig
 from kedge.mcp import servers as supervisor
 from kedge.protocol.mcp import McpEvent
 from kedge.protocol.messages import Delta
@@ -152,6 +153,25 @@ async def test_the_list_of_a_session_stays_the_same_when_tools_come_and_go_also_
     result = await result_of(driver, session)
     assert result.is_error
     assert "not configured" in result.content
+
+
+async def test_servers_are_used_where_only_the_caller_has_a_variable_of_the_configuration(
+    driver: Driver, odd: Odd, model_server: ModelServer
+) -> None:
+    use(driver, odd=odd.config())
+
+    def load_config(env: Mapping[str, str]) -> Config:
+        if "MY_OWN_KEY" not in env:
+            raise BadConfig([Problem("config.toml", 1, "providers.own.api_key", "MY_OWN_KEY is not set")])
+        return driver.config
+
+    driver.load_config = load_config
+    session = await driver.kedge.session()
+    env = {**driver.env, "MY_OWN_KEY": "k"}
+    assert (await driver.ask('[[fake text="first"]]', session, env=env)).text == "first"
+    await until_ready(driver, "odd")
+    await driver.ask(calling("mcp_odd_echo"), session, env=env, permissions="allow")
+    assert not (await result_of(driver, session)).is_error
 
 
 async def test_many_tools_are_found_instead_of_listed_and_called_under_their_own_rules(

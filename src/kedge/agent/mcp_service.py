@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kedge.config.errors import BadConfig
 from kedge.config.schema import Configure, McpServerConfig
 from kedge.engine.turn import TurnContext
 from kedge.engine.workspace_host import WorkspaceHost
@@ -43,15 +44,19 @@ class McpService:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open_session(
-        self, ctx: TurnContext, *, is_configured: bool, window: int | None, percent: float
+        self, ctx: TurnContext, configs: Mapping[str, McpServerConfig], *, window: int | None, percent: float
     ) -> SessionTools | None:
         """Start the workspace's servers and return the session's tools; None if no server is configured.
 
-        `is_configured`: whether the run's own configuration names a server.
+        `configs`: those of the run's own configuration, which are used if the server's own cannot be read: it may refer
+        to variables that only the run's caller has.
         """
-        if not is_configured and ctx.workspace_id not in self._workspaces:
+        if not configs and ctx.workspace_id not in self._workspaces:
             return None
-        servers = await self.get_servers(ctx.workspace_id, ctx.directory, ctx.host)
+        try:
+            servers = await self.get_servers(ctx.workspace_id, ctx.directory, ctx.host)
+        except BadConfig:
+            servers = await self._apply(configs, ctx.workspace_id, ctx.directory, ctx.host)
         servers.start()
         from kedge.agent.mcp_tools import SessionTools
 
@@ -61,7 +66,11 @@ class McpService:
 
     async def get_servers(self, workspace_id: str, directory: Path, host: WorkspaceHost) -> WorkspaceServers:
         """Return the servers of a workspace, as the configuration names them now. Starts none."""
-        configs = await self._read_config(directory)
+        return await self._apply(await self._read_config(directory), workspace_id, directory, host)
+
+    async def _apply(
+        self, configs: Mapping[str, McpServerConfig], workspace_id: str, directory: Path, host: WorkspaceHost
+    ) -> WorkspaceServers:
         servers = self._workspaces.get(workspace_id)
         if servers is None:
             from kedge.mcp.servers import WorkspaceServers
@@ -76,7 +85,14 @@ class McpService:
 
     async def describe(self, directory: Path, host: WorkspaceHost) -> McpServers:
         """Return the servers that the configuration names, with their state. Starts none."""
-        if host.workspace_id not in self._workspaces and not await self._read_config(directory):
+        known = self._workspaces.get(host.workspace_id)
+        try:
+            configs = await self._read_config(directory)
+        except BadConfig:
+            if known is None:
+                raise
+            return known.describe()
+        if known is None and not configs:
             return McpServers([])
         return (await self.get_servers(host.workspace_id, directory, host)).describe()
 

@@ -420,7 +420,7 @@ class _Turn:
             return None
         return await self._deps.mcp.open_session(
             self._ctx,
-            is_configured=bool(config.mcp),
+            config.mcp,
             window=info.context_window,
             percent=config.agent.mcp_tools_percent,
         )
