@@ -72,6 +72,27 @@ async def test_new_errors_follow_the_result_of_an_edit(
     assert [(each["path"], each["line"]) for each in edited.metadata["diagnostics"]] == [("a.py", 1)]
 
 
+async def test_errors_of_a_file_that_was_not_viewed_are_not_new(
+    driver: Driver, kedge: Kedge, model_server: ModelServer, file: Path
+) -> None:
+    """The server is started by the first edit; what the edits broke is told when it is ready."""
+    file.write_text("x = 1\nprint(old)\n")
+    session = await kedge.session()
+    edits = [
+        [call("edit", path="a.py", old_string="x = 1", new_string="x = new")],
+        [call("edit", path="a.py", old_string="x = new", new_string="x = newer")],
+    ]
+    for step in edits:
+        model_server.on(rounds(step))
+        await driver.ask("go", session, permissions="allow")
+        languages = await driver.agent.languages()
+        workspace = languages._workspaces[driver.kedge.workspace_id]
+        await workspace.servers.find_ready(file, 30)
+    told = "".join(result.content.partition("New errors")[2] for result in await results(driver, session))
+    assert "`newer`" in told
+    assert "`old`" not in told
+
+
 async def test_a_correct_edit_has_nothing_to_say(
     driver: Driver, kedge: Kedge, model_server: ModelServer, file: Path
 ) -> None:

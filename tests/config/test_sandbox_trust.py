@@ -8,10 +8,10 @@ from tests.config.home import Home
 
 
 def test_a_repository_may_ask_for_a_sandbox(home: Home) -> None:
-    home.write(home.inner, "sandbox.mode = 'landlock'\nsandbox.network = false\nsandbox.hidden = ['secrets']\n")
+    home.write(home.inner, "sandbox.mode = 'auto'\nsandbox.network = false\nsandbox.hidden = ['secrets']\n")
     loaded = home.load()
     assert loaded.ignored == ()
-    assert (loaded.config.sandbox.mode, loaded.config.sandbox.network) == ("landlock", False)
+    assert (loaded.config.sandbox.mode, loaded.config.sandbox.network) == ("auto", False)
     assert loaded.config.sandbox.hidden == ("secrets",)
 
 

@@ -165,7 +165,7 @@ async def test_attachments_arrive_in_the_message_as_they_were_sent(kedge: Kedge)
     assert user.parts == [
         Text("say x"),
         File("a.txt", "text/plain", b"A"),
-        *(Image(file.mime_type, file.content) for file in files[1:5]),
+        *(Image(file.mime_type, file.content, file.file_name) for file in files[1:5]),
         File("f.svg", "image/svg+xml", b"<svg/>"),
         File("g.pdf", "application/pdf", b"%PDF"),
     ]

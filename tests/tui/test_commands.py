@@ -171,7 +171,7 @@ async def test_the_skills_are_listed_and_one_can_be_used(served: Home, own_confi
     async with kedge(tmp_path, (140, 40)) as ui:
         await ui.submit("/skills")
         await ui.opens("SkillsDialog")
-        await ui.shows("pdf", "Works with ␛[2JPDFs", "not used", "it has no description")
+        await ui.shows("pdf", "Works with ␛[2JPDFs", "Not used: it has no description")
         await ui.press("enter")
         await ui.until(lambda: ui.app.chat.editor.text == "/pdf ", "it is in the editor")
         await ui.write("a.pdf")

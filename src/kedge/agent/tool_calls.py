@@ -207,6 +207,8 @@ class ToolRunner:
         """Run the tool. If it may change any file, compare the workspace before and after to record the changes."""
         permission = approved.permission
         if permission.changes_nothing or approved.tool.facts.changes != "anything":
+            if self._languages is not None and approved.tool.facts.changes == "files":
+                await self._languages.prepare(permission.paths)
             output = await approved.tool.run(context, approved.params)
             if self._languages is None or output.is_error:
                 return output

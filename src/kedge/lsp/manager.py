@@ -128,6 +128,10 @@ class LanguageServers:
         """Return the running servers for a file, and start the others in the background."""
         return [slot.server for slot in await self._slots_for(path) if slot.server and slot.server.state == "ready"]
 
+    async def is_starting(self, path: Path) -> bool:
+        """Whether a server for a file is not ready yet."""
+        return any(slot.server and slot.server.state == "starting" for slot in await self._slots_for(path))
+
     async def find_ready(self, path: Path, timeout_s: float) -> list[LanguageServer]:
         """Return the servers for a file; wait for those that start, but not longer than `timeout_s`."""
         slots = await self._slots_for(path)

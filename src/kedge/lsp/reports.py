@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kedge.jsonrpc.errors import PeerError
-from kedge.lsp.documents import Document, ErrorKey, FileChange
+from kedge.lsp.documents import Document, ErrorKey, FileChange, read_snapshot
 from kedge.lsp.manager import LanguageServers
 from kedge.lsp.messages import SEVERITIES, Diagnostic, Position
 from kedge.lsp.server import LanguageServer
@@ -27,6 +27,7 @@ MAX_PER_FILE = 20
 MAX_FILES = 6
 MAX_MESSAGE_CHARS = 400
 MAX_CODE_CHARS = 60
+PREPARE_S = 1.0  # an edit of a file that was not viewed waits so long for the errors that it has
 MAX_MISSED = 2  # nothing waits for a server that had nothing to say in time so often in a row
 MAX_OTHERS = 20  # open documents that are asked for again after an edit
 
@@ -48,10 +49,31 @@ class Reporter:
         self._servers = servers
         self._tasks: set[asyncio.Task[None]] = set()
         self._late: dict[Path, None] = {}  # edited files whose diagnostics did not come in time
+        self._lines_before: dict[Path, frozenset[str]] = {}  # of files that were edited before their errors were known
 
     def touch(self, path: Path) -> None:
         """Start the servers of a file that the model sees, and learn which errors it has already; returns at once."""
         self._start(self._learn_baseline(path))
+
+    async def prepare(self, paths: Sequence[Path]) -> None:
+        """Learn which errors files have that are about to be edited, for a short time; else remember their lines."""
+        deadline = asyncio.get_running_loop().time() + PREPARE_S
+        for path in paths:
+            servers = await self._servers.find(path)
+            documents = [document for server in servers if (document := server.documents.find(path)) is not None]
+            is_known = len(documents) == len(servers) and all(each.known_errors is not None for each in documents)
+            if is_known and not await self._servers.is_starting(path):
+                continue
+            snapshot = await asyncio.to_thread(read_snapshot, path)
+            lines = snapshot.text.splitlines() if snapshot is not None else []
+            self._lines_before.setdefault(path, frozenset(line.strip() for line in lines))
+            for server in servers:
+                with contextlib.suppress(PeerError):
+                    document = await server.documents.sync(path)
+                    if document is not None and document.known_errors is None:
+                        await self._diagnose(server, document, deadline)
+                        if document.is_diagnosed:
+                            _take_new(server, document)
 
     def note_changes(self, changes: Mapping[Path, FileChange]) -> None:
         """Tell the servers of files that a command changed; returns at once."""
@@ -83,8 +105,13 @@ class Reporter:
         for path in paths:
             for server in await self._servers.find(path):
                 by_server.setdefault(server, []).append(path)
+            if await self._servers.is_starting(path):
+                self._late[path] = None
         checks = [self._check_server(server, its, deadline) for server, its in by_server.items()]
         found = [finding for each in await asyncio.gather(*checks) for finding in each]
+        for path in paths:
+            if path not in self._late:
+                self._lines_before.pop(path, None)
         return _drop_doubles(found)
 
     async def _check_server(self, server: LanguageServer, paths: Sequence[Path], deadline: float) -> list[Finding]:
@@ -100,7 +127,9 @@ class Reporter:
             self._late |= {document.path: None for document, fresh in zip(asked, is_fresh, strict=True) if not fresh}
             for document in (*edited, *others):
                 if document.is_diagnosed:
-                    findings += _take_new(server, document)
+                    is_known = document in edited or document.known_errors is not None
+                    found = _take_new(server, document, self._lines_before.get(document.path))
+                    findings += found if is_known else ()
         return findings
 
     async def _diagnose(self, server: LanguageServer, document: Document, deadline: float) -> bool:
@@ -117,10 +146,12 @@ class Reporter:
         for server in await self._servers.find_ready(path, BASELINE_S):
             with contextlib.suppress(PeerError):
                 document = await server.documents.sync(path)
-                if document is None or document.known_errors is not None:
-                    continue
+                if document is None or document.known_errors is not None or path in self._lines_before:
+                    continue  # in the last case it was edited meanwhile
                 version = document.version
-                if await server.diagnose(document, BASELINE_S) is not None and document.version == version:
+                await server.diagnose(document, BASELINE_S)
+                is_new = document.known_errors is None and path not in self._lines_before
+                if is_new and document.is_diagnosed and document.version == version:
                     _take_new(server, document)
 
     async def _sync(self, changes: Mapping[Path, FileChange]) -> None:
@@ -132,9 +163,15 @@ class Reporter:
                 await server.documents.tell_changed({p: change for p, change in changes.items() if p not in is_open})
 
 
-def _take_new(server: LanguageServer, document: Document) -> list[Finding]:
-    """Return the errors that the model does not know of; it knows them from now on."""
+def _take_new(server: LanguageServer, document: Document, lines_before: frozenset[str] | None = None) -> list[Finding]:
+    """Return the errors that the model does not know of; it knows them from now on.
+
+    `lines_before`: of the text before the first edit. Where the errors of that text are not known, those in other lines
+    count as new.
+    """
     errors = document.list_errors(server.encoding)
+    if document.known_errors is None and lines_before is not None:
+        document.known_errors = Counter(key for key, _ in errors if key[2] in lines_before)
     left: Counter[ErrorKey] = Counter(document.known_errors or {})
     document.known_errors = Counter(key for key, _ in errors)
     new: list[Finding] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,11 @@ class WorkspaceLanguages:
         self.servers = LanguageServers(directory, environ, host.record_process, self._publish)
         self.features = LanguageFeatures(self.servers)
         self.reporter = Reporter(self.servers)
+
+    async def prepare(self, paths: Collection[Path]) -> None:
+        """Files are about to be edited: learn which errors they have."""
+        inside = [path for path in paths if path.is_relative_to(self._directory)]
+        await self.reporter.prepare(inside[:MAX_EDITED])
 
     async def add_new_errors(self, output: Output, scope: ToolScope) -> Output:
         """Return the result of an edit with the errors that are new since it."""

@@ -161,8 +161,8 @@ async def test_a_draft_is_kept_at_the_end_and_is_there_again(tmp_path: Path) -> 
         assert ui.editor.content == content
         await ui.paste("line\n" * 13)
         assert [chip.label for chip in ui.editor.content.chips] == [
-            "[Pasted text #1, 13 lines]",
-            "[Pasted text #2, 14 lines]",
+            "[Pasted text #1, 12 lines]",
+            "[Pasted text #2, 13 lines]",
         ]
 
 

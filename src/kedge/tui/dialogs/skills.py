@@ -38,6 +38,6 @@ def _list_items(listed: SkillList) -> Iterable[Item]:
         does = "may write" if agent.may_write else "only reads; see agent.writers" if agent.wants_to_write else "reads"
         yield f"sub-agent {agent.name}", agent.description, f"{_FROM[agent.source]}, {does}"
     notes = [f"{each.path} is not used: {each.by} has the same name" for each in listed.shadowed]
-    notes += [f"{each.problem}{'' if each.is_used else ', so it is not used'}: {each.path}" for each in listed.problems]
+    notes += [f"{'' if each.is_used else 'Not used: '}{each.problem}: {each.path}" for each in listed.problems]
     notes += [f"not trusted (see kedge config trust): {path}" for path in listed.untrusted]
     yield from ((f"note {number}", note, "") for number, note in enumerate(notes, 1))
