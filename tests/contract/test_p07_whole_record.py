@@ -132,7 +132,7 @@ async def test_run_cancelled_before_its_start_writes_both_messages_kept_from_the
     end = await kedge.end("queued")
     assert (end.cancelled, end.text) == (True, "")
     user, assistant = [message for message in await kedge.messages(session_id) if message.run_id == "queued"]
-    assert user.parts == [Text("say never"), File("a.txt", "text/plain", b"A"), Image("image/png", PNG)]
+    assert user.parts == [Text("say never"), File("a.txt", "text/plain", b"A"), Image("image/png", PNG, "b.png")]
     assert (assistant.id, assistant.parts) == (end.message_id, [Finish("canceled")])
     assert [message.run_id for message in await kedge.history(session_id)] == ["active"]
     kedge.gates.open("go")

@@ -213,7 +213,9 @@ class Model:
         assert (run.state, run.attempt) == (before.state, before.attempt), f"{run.run_id} is switched and {run.state}"
         family = self._family(run)
         if run.state == "queued" and run.on_busy == "steer":  # it follows the turn that it is going to join
-            family |= {each.run_id for each in self.runs.values() if each.session_id == run.session_id}
+            family |= {
+                name for each in self.runs.values() if each.session_id == run.session_id for name in self._family(each)
+            }
         wanted = [call.mode for call in self.calls if call.kind == "mode" and call.target in family]
         assert run.mode in wanted, f"nobody switched {run.run_id} to {run.mode}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kedge.tools.process.output import Cleaner, Excerpt
@@ -68,6 +68,7 @@ def is_a_long_joke(text: str, at: int) -> bool:
 
 
 @given(PIECES, LIMITS)
+@example(["a\r\n"], 2)  # the cut ends with a line although nothing of the text follows
 def test_what_is_told_of_the_cut_is_exact(pieces: list[str], limit: int) -> None:
     whole = "".join(pieces)
     taken = excerpt(pieces, limit)

@@ -152,7 +152,8 @@ class Excerpt:
             return self._head + "".join(self._tail)
         head, tail, has_whole_head, has_whole_tail = parts
         first = self._lines_before + head.count("\n") + 1
-        last = self._lines_before + self.newlines - tail.count("\n") + (not has_whole_tail)
+        is_line_end = has_whole_tail or (not tail and (self._tail[-1] if self._tail else self._head).endswith("\n"))
+        last = self._lines_before + self.newlines - tail.count("\n") + (not is_line_end)
         cut = self.chars - len(head) - len(tail)
         note = f"{cut:,} characters were cut out here, from line {first:,} to line {last:,}."
         if saved is not None:
