@@ -192,7 +192,7 @@ async def test_the_palette_finds_and_runs(served: Home, tmp_path: Path) -> None:
 
 
 async def test_help_lists_every_key_and_command(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path, (100, 110)) as ui:
+    async with kedge(tmp_path, (100, 160)) as ui:
         await ui.press("f1")
         await ui.opens("HelpDialog")
         await ui.shows(
